@@ -1,0 +1,1 @@
+"""perkey: one at a time per key; never on a stale read; never twice."""
