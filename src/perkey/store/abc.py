@@ -1,0 +1,75 @@
+"""The waist: what every backend provides, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from perkey.store.evaluate import Batch
+from perkey.store.keys import Key
+from perkey.store.limits import Limits
+from perkey.store.record import Page, Record
+from perkey.store.transaction import Outcome
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Where records live.  Called by one thread at a time; owns no locks, starts no threads.
+
+    Every method may raise ``StoreError`` or one of its kinds; none returns a guess.
+    """
+
+    name: str
+    """What a person calls it: ``"sqlite"``."""
+    atomic_keys: int | None
+    """How many keys one commit can span; None: as many as ``Limits`` allows."""
+    blocking: bool
+    """Whether a call may wait for a disk or a network, so that a loop must not make it."""
+    durability: str
+    """What is promised when ``apply`` has returned, in a sentence."""
+    time_source: str
+    """Whose clock ``now_ms`` is: ``"store"``, ``"host"`` or ``"client"``."""
+    limits: Limits
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch by the store's time; never goes back."""
+
+    def read(self, keys: Sequence[Key]) -> list[Record | None]:
+        """The heads of these keys in one consistent look, tombstones included."""
+
+    def apply(self, batch: Batch) -> list[Outcome]:
+        """Commit these transactions, each all or nothing, in order.
+
+        Reads the heads of ``batch.keys`` so that nothing can change them before the commit
+        (a lock, or versions compared on writing), calls ``batch.evaluate``, writes the
+        unit's records and their history, and returns its outcomes.  ``batch.committing``
+        holds the unit from just before a commit until its reply is known; if it is still
+        set when this raises, the caller asks again by calling ``apply`` with the unit in
+        ``batch.doubts``, and ``batch.evaluate`` finds out.
+        """
+
+    def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+        """Up to ``limit`` live heads whose key has ``prefix`` and is above ``after``, in order
+        of their UTF-8 bytes; no tombstones."""
+
+    def history(self, key: str, after: int, limit: int) -> list[Record]:
+        """Up to ``limit`` kept versions of ``key`` above ``after``, ascending, tombstones
+        included.  A first version above ``after + 1`` says that retention dropped some."""
+
+    def changes(self, prefix: str, cursor: str, limit: int) -> Page:
+        """Up to ``limit`` kept versions under ``prefix`` that came after ``cursor``.
+
+        Each key's versions come in order.  ``""`` begins with the oldest kept.
+        """
+
+    def cursor(self, prefix: str) -> str:
+        """The cursor behind everything that has been committed so far."""
+
+    def reader(self) -> Backend | None:
+        """A second connection for reads beside a running commit, or None to share this one."""
+
+    def describe(self) -> dict[str, str]:
+        """Facts for a person (``perkey doctor``); never a credential."""
+
+    def close(self) -> None:
+        """Give everything back; more than once is harmless."""

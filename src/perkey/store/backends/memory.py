@@ -1,0 +1,130 @@
+"""Records in this process's memory: the fastest store, gone with the process."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+
+from perkey.clock import SYSTEM, Clock
+from perkey.store.abc import Backend
+from perkey.store.evaluate import Batch
+from perkey.store.keys import Key, keeps_history
+from perkey.store.limits import Limits
+from perkey.store.record import Page, Record
+from perkey.store.transaction import Outcome
+
+
+class MemoryBackend:
+    """Heads in a dict, history in a list a key, all changes in one log."""
+
+    name = "memory"
+    atomic_keys: int | None = None
+    blocking = False
+    durability = "none: everything is gone when the process ends"
+    time_source = "host"
+
+    def __init__(self, limits: Limits | None = None, clock: Clock = SYSTEM) -> None:
+        self.limits = limits or Limits()
+        self._clock = clock
+        self._heads: dict[Key, Record] = {}
+        self._order: list[bytes] = []
+        self._history: dict[Key, list[Record]] = {}
+        self._log: dict[int, Record] = {}
+        self._places: dict[tuple[str, int], int] = {}
+        self._dropped: dict[str, int] = {}
+        self._last_dropped = 0
+        self._seq = 0
+        self._origin = clock.now_ms() - int(clock.monotonic() * 1000)
+
+    def now_ms(self) -> int:
+        # The wall clock is read once: setting it later moves no lease and no timer.
+        return self._origin + int(self._clock.monotonic() * 1000)
+
+    def read(self, keys: Sequence[Key]) -> list[Record | None]:
+        return [self._heads.get(key) for key in keys]
+
+    def apply(self, batch: Batch) -> list[Outcome]:
+        heads = {key: self._heads.get(key) for key in batch.keys}
+        unit = batch.evaluate(heads, self.now_ms(), self._find_op)
+        if not unit.settled:
+            for record in unit.writes:
+                self._write(record)
+        return unit.outcomes
+
+    def _find_op(self, key: str, version: int) -> str | None:
+        for record in self.history(key, version - 1, 1):
+            if record.version == version:
+                return record.op
+        return None
+
+    def _write(self, record: Record) -> None:
+        key = Key(record.key)
+        if key not in self._heads:
+            insort(self._order, key.encode())
+        self._heads[key] = record
+        if keeps_history(key):
+            self._seq += 1
+            self._log[self._seq] = record
+            self._places[key, record.version] = self._seq
+            versions = self._history.setdefault(key, [])
+            versions.append(record)
+            self._retain(versions, record.at)
+
+    def _retain(self, versions: list[Record], now: int) -> None:
+        drop = max(0, len(versions) - self.limits.keep_versions)
+        if self.limits.keep_s is not None:
+            oldest = now - int(self.limits.keep_s * 1000)
+            while drop < len(versions) - 1 and versions[drop].at < oldest:
+                drop += 1
+        for record in versions[:drop]:
+            seq = self._places.pop((record.key, record.version))
+            del self._log[seq]
+            self._dropped[record.key] = self._last_dropped = seq
+        del versions[:drop]
+
+    def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+        start = bisect_right(self._order, max(after.encode(), prefix.encode()))
+        if after < prefix and start and self._order[start - 1] == prefix.encode():
+            start -= 1
+        found: list[Record] = []
+        for raw in self._order[start:]:
+            key = Key(raw.decode())
+            if len(found) == limit or not key.startswith(prefix):
+                break
+            if not self._heads[key].deleted:
+                found.append(self._heads[key])
+        return found
+
+    def history(self, key: str, after: int, limit: int) -> list[Record]:
+        versions = self._history.get(Key(key), [])
+        if not versions:
+            return []
+        start = max(0, after + 1 - versions[0].version)
+        return versions[start : start + limit]
+
+    def changes(self, prefix: str, cursor: str, limit: int) -> Page:
+        seen = int(cursor or 0)
+        gap = seen < self._last_dropped and any(
+            seq > seen for key, seq in self._dropped.items() if key.startswith(prefix)
+        )
+        found: list[Record] = []
+        for seq in range(seen + 1, self._seq + 1):
+            if len(found) == limit:
+                return Page(found, str(seen), gap, live=False)
+            record = self._log.get(seq)
+            if record is not None and record.key.startswith(prefix):
+                found.append(record)
+            seen = seq
+        return Page(found, str(self._seq), gap)
+
+    def cursor(self, prefix: str) -> str:
+        return str(self._seq)
+
+    def reader(self) -> Backend | None:
+        return None
+
+    def describe(self) -> dict[str, str]:
+        return {"records": str(len(self._heads)), "versions": str(len(self._log))}
+
+    def close(self) -> None:
+        """Nothing to give back; a closed store refuses further calls itself."""

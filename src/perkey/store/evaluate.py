@@ -1,0 +1,180 @@
+"""From heads and transactions to writes and outcomes: pure, and shared by every backend.
+
+A backend reads the heads of a batch's keys under its own lock (or notes their versions, to
+compare them on writing), calls ``Batch.evaluate``, and writes the unit's records; whether
+that is all or nothing is the backend's part, everything else is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from perkey.clock import SYSTEM
+from perkey.errors import ImpureMutation, LeaseLost, LimitExceeded, OutcomeUnknown
+from perkey.store import receipts
+from perkey.store.fencing import check_fence
+from perkey.store.keys import Key
+from perkey.store.record import Record, following, op_at
+from perkey.store.transaction import Outcome, Transaction, Tx, check_result
+
+Heads = dict[Key, Record | None]
+Puts = dict[Key, tuple[bytes | None, int | None]]
+FindOp = Callable[[str, int], str | None]
+"""(key, version) -> the op that made it, from history; None where the store no longer knows."""
+
+
+@dataclass(slots=True)
+class Unit:
+    """What one commit would write, and what each of its callers would be told."""
+
+    writes: list[Record] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    settled: bool = False
+    """An earlier attempt of this batch had landed already: write nothing, answer this."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Transactions that share one commit, and the attempts at it whose fate is not known."""
+
+    transactions: Sequence[Transaction]
+    doubts: list[Unit] = field(default_factory=list)
+    committing: Unit | None = None
+    """Set by the backend from just before a commit until its reply; what stands here when
+    ``apply`` raises may or may not have landed."""
+    value_bytes: int = 8 * 1024 * 1024
+
+    @property
+    def keys(self) -> list[Key]:
+        """All declared keys, sorted, without doubles."""
+        if len(self.transactions) == 1:
+            return list(self.transactions[0].keys)
+        return sorted({key for each in self.transactions for key in each.keys})
+
+    def evaluate(self, heads: Heads, now: int, find_op: FindOp) -> Unit:
+        """Decide what to write on top of ``heads`` (read under the commit's own lock).
+
+        If an earlier attempt turns out to have landed, its answer comes back as settled and
+        nothing may be written.  Raises ``OutcomeUnknown`` where nobody can tell any more.
+        """
+        for doubt in self.doubts:
+            fate = landed(doubt, heads, find_op)
+            if fate is None:
+                raise unknown(doubt)
+            if fate:
+                return Unit(doubt.writes, doubt.outcomes, settled=True)
+        unit = Unit()
+        overlay = dict(heads)
+        for transaction in self.transactions:
+            outcome = evaluate(transaction, overlay, now, self.value_bytes)
+            unit.outcomes.append(outcome)
+            unit.writes.extend(outcome.writes)
+        return unit
+
+
+def evaluate(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outcome:
+    """Run one transaction on top of ``heads`` and move them on to what it wrote.
+
+    An exception of ``fn`` becomes the outcome of this transaction alone.
+    """
+    started = SYSTEM.monotonic()
+    try:
+        outcome = _attempt(txn, heads, now, value_bytes)
+    except Exception as error:
+        outcome = Outcome(error=error)
+    outcome.seconds = SYSTEM.monotonic() - started
+    for record in outcome.writes:
+        heads[Key(record.key)] = record
+    return outcome
+
+
+def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outcome:
+    if txn.claim is not None:
+        earlier = receipts.replay(txn.claim, heads[txn.claim.key], now)
+        if earlier is not None:
+            return earlier
+    if txn.fence is not None:
+        check_fence(txn.fence, heads[txn.fence.lease], now)
+    tx = Tx(txn.keys, heads, txn.by, now)
+    result = txn.fn(tx)
+    check_result(result)
+    puts = tx.finish()
+    if txn.strict:
+        _check_pure(txn, heads, now, result, puts)
+    if txn.claim is not None:
+        puts[txn.claim.key] = (receipts.body(txn.claim, result, now), None)
+    writes = tuple(_record(txn, key, put, heads[key], now, value_bytes) for key, put in puts.items())
+    return Outcome(result=result, writes=writes)
+
+
+def _check_pure(txn: Transaction, heads: Heads, now: int, result: object, puts: Puts) -> None:
+    again = Tx(txn.keys, heads, txn.by, now)
+    second = txn.fn(again)
+    check_result(second)
+    if second != result or again.finish() != puts:
+        raise ImpureMutation(
+            "the transaction's function gave two different answers for the same values; it may "
+            "run again at any time: draw times, ids and random numbers before transact()"
+        )
+
+
+def _record(
+    txn: Transaction,
+    key: Key,
+    put: tuple[bytes | None, int | None],
+    head: Record | None,
+    now: int,
+    value_bytes: int,
+) -> Record:
+    body, base = put
+    if body is not None and len(body) > value_bytes:
+        raise LimitExceeded(
+            f"expected a value of at most {value_bytes} bytes at {key.name!r}, found {len(body)}"
+        )
+    version, ops, fence = following(head)
+    if txn.fence is not None:
+        fence = _raised(fence, txn.fence.token, key)
+    seen = version - 1 if base is None else base
+    return Record(key, version, body, txn.by, now, txn.op, ops, fence, seen)
+
+
+def _raised(fence: int, token: int, key: Key) -> int:
+    # The lease record was checked already; this second check is what stands on stores that
+    # can commit only one key, where the lease may change between its read and our write.
+    if token < fence:
+        raise LeaseLost(
+            f"{key.name!r} was already written under fencing token {fence}; "
+            f"this write carries {token}: stop, another holder has taken over",
+            key=key.name,
+            token=token,
+        )
+    return token
+
+
+def landed(unit: Unit, heads: Heads, find_op: FindOp) -> bool | None:
+    """Whether an earlier attempt is in the store: yes, no, or None when it cannot be told.
+
+    A unit commits as a whole, so any one of its writes answers for all of them.
+    """
+    if not unit.writes:
+        return False
+    for record in reversed(unit.writes):
+        head = heads.get(Key(record.key))
+        if head is None or head.version < record.version:
+            return False
+        op = op_at(head, record.version) or find_op(record.key, record.version)
+        if op is not None:
+            return op == record.op
+    return None
+
+
+def unknown(unit: Unit) -> OutcomeUnknown:
+    """The error for a commit whose reply was lost and whose traces are gone."""
+    first = unit.writes[0]
+    return OutcomeUnknown(
+        f"the commit of {first.key[2:]!r} (op {first.op}) lost its reply, and the store no "
+        "longer tells whether it landed; read the key before you decide to repeat it",
+        key=first.key[2:],
+        op=first.op,
+    )

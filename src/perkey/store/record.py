@@ -1,0 +1,65 @@
+"""What a store keeps: one record a key, and the versions before it."""
+
+from __future__ import annotations
+
+import msgspec
+
+RECENT_OPS = 16
+"""How many earlier writes a record remembers by their ``op``."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One version of one key, as the store keeps it.
+
+    ``version`` counts 1, 2, 3 ... per key and is never used again, not even after a delete
+    and a re-create: a delete leaves a tombstone (``body is None``) that goes on counting.
+    """
+
+    key: str
+    version: int
+    body: bytes | None
+    """The JSON we encoded, byte for byte; None for a tombstone."""
+    by: str = ""
+    at: int = 0
+    """Milliseconds since the epoch, by the store's time."""
+    op: str = ""
+    """The id of the write that made this version."""
+    ops: tuple[str, ...] = ()
+    """The ids of the writes before it, newest first: ``ops[0]`` made ``version - 1``."""
+    fence: int = 0
+    """The largest fencing token that ever wrote this key."""
+    base: int = 0
+    """The version its author had read; below ``version - 1`` it overwrote unseen changes."""
+
+    @property
+    def deleted(self) -> bool:
+        return self.body is None
+
+
+def op_at(record: Record, version: int) -> str | None:
+    """The op that made ``version`` of this record's key, or None when it is out of the window."""
+    age = record.version - version
+    if age == 0:
+        return record.op
+    if 0 < age <= len(record.ops):
+        return record.ops[age - 1]
+    return None
+
+
+def following(head: Record | None) -> tuple[int, tuple[str, ...], int]:
+    """(version, ops, fence) for the write that comes after ``head``."""
+    if head is None:
+        return 1, (), 0
+    return head.version + 1, (head.op, *head.ops[: RECENT_OPS - 1]), head.fence
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A run of changes from ``Backend.changes``."""
+
+    records: list[Record]
+    cursor: str
+    """Where to go on; opaque to everyone but the backend."""
+    gap: bool = False
+    """Retention dropped changes between the caller's cursor and the first record."""
+    live: bool = True
+    """Nothing more stood behind this page when it was read."""

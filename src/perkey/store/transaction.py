@@ -1,0 +1,189 @@
+"""A transaction: declared keys plus a pure function, and what became of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from perkey.errors import NotFound, UndeclaredKey, UsageError
+from perkey.store import codec
+from perkey.store.keys import Key, stored
+from perkey.store.record import Record
+
+Fn = Callable[["Tx"], Any]
+
+_ABSENT = object()
+_LAZY = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A lease that must still be held, with this token, when the transaction commits."""
+
+    lease: Key
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The receipt that makes a transaction run once: same key, same fingerprint, same answer."""
+
+    key: Key
+    fingerprint: str
+    fields: dict[str, str] = field(default_factory=dict)
+    """A short digest per top-level field, to name the one that differs."""
+    expires: int | None = None
+    """When the stored result may be dropped, in ms of store time after the commit."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a caller hands to the committer.  ``fn`` may run more than once."""
+
+    keys: tuple[Key, ...]
+    """Every key that ``fn`` may touch, the lease's and the receipt's too; sorted, no doubles."""
+    fn: Fn
+    by: str = ""
+    op: str = ""
+    fence: Fence | None = None
+    claim: Claim | None = None
+    strict: bool = False
+    attempts: int | None = None
+    """Overrides ``Limits.attempts`` on stores that can only compare-and-swap."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a transaction: ``result`` or ``error``, never both."""
+
+    result: Any = None
+    error: Exception | None = None
+    writes: tuple[Record, ...] = ()
+    replayed: bool = False
+    """The result is the stored one of an earlier commit with the same idempotency key."""
+    attempts: int = 1
+    seconds: float = 0.0
+    """How long ``fn`` ran."""
+
+
+class Tx:
+    """What ``fn`` sees: the current values of its declared keys, and a place for new ones.
+
+    Behaves like a dictionary over those keys.  Values are copies, so changing one without
+    assigning it changes nothing.  Touching any other key raises ``UndeclaredKey``.
+    """
+
+    __slots__ = ("_heads", "_keys", "_puts", "by", "now")
+
+    def __init__(
+        self, keys: tuple[Key, ...], heads: dict[Key, Record | None], by: str, now: int
+    ) -> None:
+        self._keys = keys
+        self._heads: dict[Key, Record | None] | None = heads
+        self._puts: dict[Key, tuple[bytes | None, int | None]] = {}
+        self.by = by
+        """The author of this transaction's writes."""
+        self.now = now
+        """The store's time, in milliseconds since the epoch."""
+
+    def __getitem__(self, key: str) -> Any:
+        value = self.get(key, _ABSENT)
+        if value is _ABSENT:
+            raise NotFound(f"there is nothing at {key!r}; use tx.get(key) to allow that", key=key)
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A fresh copy of the current value, or ``default`` where there is none."""
+        body = self.body(key)
+        return default if body is None else codec.decode(body)
+
+    def __contains__(self, key: str) -> bool:
+        return self.body(key) is not None
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.put_body(key, codec.encode(value))
+
+    def __delitem__(self, key: str) -> None:
+        if key not in self:
+            raise NotFound(f"there is nothing at {key!r} to delete", key=key)
+        self.put_body(key, None)
+
+    def version(self, key: str) -> int:
+        """The version at the start of this transaction; 0 if the key was never written."""
+        head = self.record(key)
+        return 0 if head is None else head.version
+
+    def record(self, key: str) -> Record | None:
+        """The whole record at the start of this transaction, a tombstone included."""
+        return self._table()[self._declared(key)]
+
+    def body(self, key: str) -> bytes | None:
+        """The encoded current value: what was assigned here, else what the store has."""
+        name = self._declared(key)
+        put = self._puts.get(name)
+        if put is not None:
+            return put[0]
+        head = self._table()[name]
+        return None if head is None else head.body
+
+    def put_body(self, key: str, body: bytes | None, base: int | None = None) -> None:
+        """Assign JSON that is already encoded; None deletes.
+
+        ``base`` is the version the author had read, where it is not the current one.
+        """
+        name = self._declared(key)
+        self._table()
+        self._puts[name] = (body, base)
+
+    def _declared(self, key: str) -> Key:
+        name = stored(key)
+        if name not in self._keys:
+            declared = ", ".join(repr(str(k.name)) for k in self._keys[:8])
+            raise UndeclaredKey(
+                f"this transaction declared {declared}, but its function touched {key!r}; "
+                "declare every key in transact(keys, ...)",
+                key=str(key),
+            )
+        return name
+
+    def _table(self) -> dict[Key, Record | None]:
+        if self._heads is None:
+            raise UsageError("this transaction is over; tx cannot be used after its function")
+        return self._heads
+
+    def finish(self) -> dict[Key, tuple[bytes | None, int | None]]:
+        """End the function's access and return what it assigned."""
+        self._heads = None
+        return self._puts
+
+
+def check_fn(fn: object) -> None:
+    """Refuse what cannot be a pure function: coroutines and generators run later, outside."""
+    if not callable(fn):
+        raise UsageError(f"expected a function of one argument, found {type(fn).__name__}")
+    code = getattr(fn, "__code__", None)
+    if (code is not None and code.co_flags & _LAZY) or inspect.iscoroutinefunction(fn):
+        raise UsageError(
+            "expected a plain function, found an async function or a generator: it may run "
+            "again and must not wait for anything; do the waiting first and pass its result in"
+        )
+
+
+def check_result(result: object) -> None:
+    """Refuse a result that would only run after the commit."""
+    if inspect.iscoroutine(result) or inspect.isgenerator(result):
+        result.close()
+    elif not (inspect.isawaitable(result) or inspect.isasyncgen(result)):
+        return
+    raise UsageError(
+        f"the transaction's function returned a {type(result).__name__}, which runs only after "
+        "the commit; nothing was written: return plain data"
+    )
+
+
+def declared(keys: str | tuple[Any, ...] | list[Any], *extra: Key) -> tuple[Key, ...]:
+    """The stored keys a transaction locks: checked, sorted, without doubles."""
+    names = [keys] if isinstance(keys, str) else keys
+    return tuple(sorted({*map(stored, names), *extra}))
