@@ -33,6 +33,51 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+__all__ = [
+    "AccountClosed",
+    "BackendNotConditional",
+    "Busy",
+    "ConditionRequired",
+    "Conflict",
+    "ConflictExhausted",
+    "Expired",
+    "ForkedStore",
+    "Gone",
+    "HistoryGap",
+    "ImpureMutation",
+    "InProgress",
+    "IncompleteRun",
+    "InsufficientFunds",
+    "InvalidAmount",
+    "InvalidKey",
+    "InvalidPatch",
+    "InvalidState",
+    "InvalidValue",
+    "KeyReused",
+    "LeaseHeld",
+    "LeaseLost",
+    "LimitExceeded",
+    "MissingExtra",
+    "NestedSection",
+    "NotFound",
+    "NotSupported",
+    "OutcomeUnknown",
+    "PerkeyError",
+    "QueueFull",
+    "Refused",
+    "Rejected",
+    "SchemaMismatch",
+    "StillRunning",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreUnavailable",
+    "Timeout",
+    "UndeclaredKey",
+    "UsageError",
+    "WrongColour",
+]
+
 
 class PerkeyError(Exception):
     """Something that perkey refuses or cannot do."""

@@ -31,6 +31,8 @@ class Transact:
     claim: Claim | None = None
     timeout: float | None = None
     attempts: int | None = None
+    op: str = ""
+    """The write's id where the caller minted it; else the driver mints one."""
 
 
 @dataclass(frozen=True, slots=True)

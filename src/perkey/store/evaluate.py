@@ -44,6 +44,9 @@ class Batch:
     """Set by the backend from just before a commit until its reply; what stands here when
     ``apply`` raises may or may not have landed."""
     value_bytes: int = 8 * 1024 * 1024
+    deadline: float | None = None
+    """By ``Clock.monotonic``: how long the backend may wait for its turn before it raises
+    ``Timeout`` with nothing done."""
 
     @property
     def keys(self) -> list[Key]:
@@ -104,7 +107,9 @@ def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
         _check_pure(txn, heads, now, result, puts)
     if txn.claim is not None:
         puts[txn.claim.key] = (receipts.body(txn.claim, result, now), None)
-    writes = tuple(_record(txn, key, put, heads[key], now, value_bytes) for key, put in puts.items())
+    writes = tuple(
+        _record(txn, key, put, heads[key], now, value_bytes) for key, put in puts.items()
+    )
     return Outcome(result=result, writes=writes)
 
 

@@ -57,6 +57,8 @@ class Page(msgspec.Struct, frozen=True):
     """A run of changes from ``Backend.changes``."""
 
     records: list[Record]
+    cursors: list[str]
+    """For each record, the cursor right behind it."""
     cursor: str
     """Where to go on; opaque to everyone but the backend."""
     gap: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -183,7 +183,7 @@ def check_result(result: object) -> None:
     )
 
 
-def declared(keys: str | tuple[Any, ...] | list[Any], *extra: Key) -> tuple[Key, ...]:
+def declared(keys: str | Sequence[str], *extra: Key) -> tuple[Key, ...]:
     """The stored keys a transaction locks: checked, sorted, without doubles."""
     names = [keys] if isinstance(keys, str) else keys
     return tuple(sorted({*map(stored, names), *extra}))

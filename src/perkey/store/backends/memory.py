@@ -12,6 +12,7 @@ from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits
 from perkey.store.record import Page, Record
 from perkey.store.transaction import Outcome
+from perkey.store.url import Location
 
 
 class MemoryBackend:
@@ -108,14 +109,15 @@ class MemoryBackend:
             seq > seen for key, seq in self._dropped.items() if key.startswith(prefix)
         )
         found: list[Record] = []
+        cursors: list[str] = []
         for seq in range(seen + 1, self._seq + 1):
             if len(found) == limit:
-                return Page(found, str(seen), gap, live=False)
+                return Page(found, cursors, cursors[-1], gap, live=False)
             record = self._log.get(seq)
             if record is not None and record.key.startswith(prefix):
                 found.append(record)
-            seen = seq
-        return Page(found, str(self._seq), gap)
+                cursors.append(str(seq))
+        return Page(found, cursors, str(self._seq), gap)
 
     def cursor(self, prefix: str) -> str:
         return str(self._seq)
@@ -128,3 +130,9 @@ class MemoryBackend:
 
     def close(self) -> None:
         """Nothing to give back; a closed store refuses further calls itself."""
+
+
+def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:
+    """``memory://``: always a fresh, empty store."""
+    location.check_options(set())
+    return MemoryBackend(limits, clock)

@@ -1,0 +1,106 @@
+"""What a store tells its observers: frozen facts.  A key may be in them; a value never is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A transaction that wrote something has been committed."""
+
+    keys: tuple[str, ...]
+    by: str
+    op: str
+    batch: int
+    """How many transactions shared the commit."""
+    attempts: int
+    """1: no other writer was in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A transaction was answered with its stored result and not run."""
+
+    op: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicted:
+    """A conditional write was refused because the key had moved on."""
+
+    key: str
+    by: str
+    expected: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A whole-document write from an older version was merged with what came since."""
+
+    key: str
+    by: str
+    base: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True)
+class StaleOverwrite:
+    """An overwrite replaced versions that its author had not read."""
+
+    key: str
+    by: str
+    base: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """Every attempt at a change met a newer version."""
+
+    key: str
+    by: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuleRejected:
+    """A rule refused a new value."""
+
+    key: str
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlowFunction:
+    """A transaction's function ran long while everyone waited; is there a model call in it?"""
+
+    keys: tuple[str, ...]
+    by: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseChanged:
+    """A lease was acquired, renewed, released, or taken over after it ran out."""
+
+    key: str
+    holder: str
+    token: int
+    change: str
+
+
+Event = (
+    Committed
+    | Replayed
+    | Conflicted
+    | Merged
+    | StaleOverwrite
+    | Exhausted
+    | RuleRejected
+    | SlowFunction
+    | LeaseChanged
+)

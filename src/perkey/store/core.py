@@ -1,0 +1,191 @@
+"""What both colours of a store share: the backend, its committer, its readers, its counters."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from perkey.clock import SYSTEM, Clock
+from perkey.errors import ForkedStore, NotSupported, StoreClosed
+from perkey.observe import events
+from perkey.observe.hooks import Hook, Observers
+from perkey.store.abc import Backend
+from perkey.store.committer import Committer
+from perkey.store.lane import Lane
+from perkey.store.limits import check_keys
+from perkey.store.transaction import Outcome, Transaction
+
+T = TypeVar("T")
+
+MULTI_KEY_STORES = "memory://, sqlite://, postgresql://, redis:// or etcd://"
+
+
+class Core:
+    """One open backend.  Shared by any number of threads and event loops of one process."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        clock: Clock = SYSTEM,
+        observers: tuple[Hook, ...] = (),
+        strict: bool = False,
+    ) -> None:
+        self.backend = backend
+        self.limits = backend.limits
+        self.clock = clock
+        self.strict = strict
+        self.observers = Observers(observers)
+        self._committer = Committer(backend, clock, self._report)
+        reader = backend.reader()
+        self._reader = reader or backend
+        self._lane = Lane(threading.Lock() if reader else self._committer.lane)
+        self._wakers_mutex = threading.Lock()
+        self._wakers: tuple[Callable[[], None], ...] = ()
+        self.closed = False
+        self.forked = False
+        _open_cores.add(self)
+
+    # ------------------------------------------------------------------ writing
+
+    def transact(self, transaction: Transaction, timeout: float | None) -> Outcome:
+        """Commit, blocking; returns the outcome, its error not raised."""
+        self.check(transaction)
+        wait = self.limits.timeout_s if timeout is None else timeout
+        return self._committer.submit(transaction, wait)
+
+    async def transact_async(self, transaction: Transaction, timeout: float | None) -> Outcome:
+        """Commit without blocking the loop."""
+        self.check(transaction)
+        return await self._committer.submit_async(transaction, timeout)
+
+    def check(self, transaction: Transaction) -> None:
+        """Refuse, before anything runs, what this store cannot do in one commit."""
+        self.check_open()
+        check_keys(len(transaction.keys), self.limits)
+        atomic = self.backend.atomic_keys
+        if atomic is None:
+            return
+        count = len(transaction.keys) - (transaction.fence is not None and atomic == 1)
+        if count > atomic:
+            raise NotSupported(
+                f"a {self.backend.name} store commits at most {atomic} keys at once, and this "
+                f"transaction needs {count} (its receipt counts too); "
+                f"use {MULTI_KEY_STORES} for that"
+            )
+
+    def check_open(self) -> None:
+        """Raise unless this store is open, in the process that opened it."""
+        if self.forked:
+            raise ForkedStore
+        if self.closed:
+            raise StoreClosed
+
+    def _report(self, transactions: Sequence[Transaction], outcomes: Sequence[Outcome]) -> None:
+        """Count what became of one commit's transactions, and wake the watchers once."""
+        wrote = False
+        for transaction, outcome in zip(transactions, outcomes, strict=True):
+            if outcome.writes:
+                wrote = True
+                self._report_commit(transaction, outcome, len(transactions))
+            elif outcome.replayed:
+                self.observers.emit(events.Replayed(transaction.op, transaction.by))
+            if outcome.seconds > self.limits.slow_fn_s:
+                names = tuple(key[2:] for key in transaction.keys)
+                self.observers.emit(events.SlowFunction(names, transaction.by, outcome.seconds))
+        if wrote:
+            self.wake_watchers()
+
+    def _report_commit(self, transaction: Transaction, outcome: Outcome, batch: int) -> None:
+        names = tuple(record.key[2:] for record in outcome.writes)
+        self.observers.committed(names, outcome.attempts)
+        if self.observers.wanted:
+            self.observers.pass_on(
+                events.Committed(names, transaction.by, transaction.op, batch, outcome.attempts)
+            )
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, use: Callable[[Backend], T]) -> T:
+        """Call ``use`` with the reading backend; blocks the calling thread."""
+        self.check_open()
+        return self._lane.run(lambda: use(self._reader))
+
+    async def read_async(self, use: Callable[[Backend], T]) -> T:
+        """Call ``use`` with the reading backend, off the loop where it may block."""
+        self.check_open()
+        if not self.backend.blocking:
+            return self._lane.run(lambda: use(self._reader))
+        return await self._lane.run_async(lambda: use(self._reader))
+
+    def on_commit(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call ``wake`` after each commit of this process, and at close; returns the undo."""
+        with self._wakers_mutex:
+            self._wakers = (*self._wakers, wake)
+
+        def undo() -> None:
+            with self._wakers_mutex:
+                self._wakers = tuple(each for each in self._wakers if each is not wake)
+
+        return undo
+
+    def wake_watchers(self) -> None:
+        """Let every watcher look again."""
+        for wake in self._wakers:
+            wake()
+
+    # ------------------------------------------------------------------ the rest
+
+    def statistics(self) -> dict[str, Any]:
+        """Counters since this store was opened."""
+        observers = self.observers
+        return {
+            "backend": self.backend.name,
+            "commits": self._committer.commits,
+            "largest_batch": self._committer.largest,
+            "waiting": self._committer.waiting(),
+            "events": dict(observers.counts),
+            "attempts": dict(observers.attempts),
+            "conflict_rate": observers.conflict_rates(),
+            "observer_errors": observers.errors,
+        }
+
+    def close(self) -> None:
+        """Finish what was handed over, then give the backend back.  Blocks; repeatable."""
+        if self.forked or self.closed:
+            return
+        self.closed = True
+        self._committer.close()
+        self._lane.close()
+        self.wake_watchers()
+        if self._reader is not self.backend:
+            self._reader.close()
+        self.backend.close()
+        _open_cores.discard(self)
+
+
+_open_cores: weakref.WeakSet[Core] = weakref.WeakSet()
+_inherited: list[Core] = []
+
+
+def _after_fork() -> None:
+    # A child must neither use nor close what its parent has open (closing an inherited
+    # SQLite file can drop the parent's locks), so it is kept, unused, until the child exits.
+    for core in list(_open_cores):
+        core.forked = True
+        _inherited.append(core)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs on this thread, or None."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

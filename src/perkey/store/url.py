@@ -1,0 +1,107 @@
+"""From a store's URL to its backend.  Backends are imported only when they are asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from perkey.clock import Clock
+from perkey.errors import MissingExtra, UsageError
+from perkey.store.abc import Backend
+from perkey.store.limits import Limits
+
+
+@dataclass(frozen=True)
+class Location:
+    """A parsed store URL.  ``str()`` shows it without its credentials."""
+
+    url: str
+    """As given, credentials included; for the client library only, never for people."""
+    scheme: str
+    host: str
+    port: int | None
+    user: str | None
+    password: str | None
+    path: str
+    """Decoded; ``sqlite:///x`` gives ``x``, ``sqlite:////x`` gives ``/x``."""
+    options: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"Location({str(self)!r})"
+
+    def __str__(self) -> str:
+        port = f":{self.port}" if self.port else ""
+        return f"{self.scheme}://{self.host}{port}/{self.path}"
+
+    def option(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        """An option that takes one of a few words."""
+        value = self.options.get(name, default)
+        if value not in allowed:
+            raise UsageError(
+                f"expected {name}= one of {', '.join(allowed)} in the URL, found {value!r}"
+            )
+        return value
+
+    def check_options(self, known: set[str]) -> None:
+        """Refuse options that nobody reads: a misspelt one would be ignored quietly."""
+        for name in self.options.keys() - known:
+            raise UsageError(
+                f"a {self.scheme} URL has no option {name!r}; it knows {', '.join(sorted(known))}"
+            )
+
+
+Opener = Callable[[Location, Limits, Clock], Backend]
+
+BACKENDS: dict[str, tuple[str, str]] = {
+    "memory": ("perkey.store.backends.memory", ""),
+    "sqlite": ("perkey.store.backends.sqlite", ""),
+}
+"""Scheme -> (module with ``open_backend(location, limits, clock)``, the extra it needs)."""
+
+
+def parse(url: str) -> Location:
+    """Split ``url``; raises ``UsageError`` with what was expected."""
+    if not isinstance(url, str) or "://" not in url:
+        raise UsageError(
+            "expected a store URL like sqlite:///work.db or memory://, "
+            f"found {type(url).__name__ if not isinstance(url, str) else 'text without ://'}"
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"the store URL cannot be read: {error}") from None
+    return Location(
+        url=url,
+        scheme=parts.scheme,
+        host=parts.hostname or "",
+        port=port,
+        user=None if parts.username is None else unquote(parts.username),
+        password=None if parts.password is None else unquote(parts.password),
+        path=unquote(parts.path[1:]),
+        options=dict(parse_qsl(parts.query, keep_blank_values=True)),
+    )
+
+
+def open_backend(url: str, limits: Limits, clock: Clock) -> Backend:
+    """Open and probe the backend that ``url`` names."""
+    location = parse(url)
+    found = BACKENDS.get(location.scheme)
+    if found is None:
+        raise UsageError(
+            f"no store is called {location.scheme}://; known are "
+            + ", ".join(f"{scheme}://" for scheme in sorted(BACKENDS))
+        )
+    module, extra = found
+    try:
+        opener: Opener = importlib.import_module(module).open_backend
+    except ModuleNotFoundError as error:
+        if not extra or (error.name or "").startswith("perkey"):
+            raise
+        raise MissingExtra(
+            f"{location.scheme}:// needs the package {error.name!r}; "
+            f"install it with: pip install 'perkey[{extra}]'"
+        ) from error
+    return opener(location, limits, clock)

@@ -1,0 +1,71 @@
+"""What readers get: values with their version and author."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from perkey.store import codec
+from perkey.store.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One version of one document."""
+
+    key: str
+    value: Any
+    """A copy; None for a deleted version (see ``deleted``)."""
+    version: int
+    by: str
+    """Who wrote it."""
+    at: datetime
+    """When, by the store's time, in UTC."""
+    base: int
+    """The version its author had read; below ``version - 1`` it overwrote unseen changes."""
+    op: str
+    """The id of the write."""
+    deleted: bool = False
+
+    @property
+    def etag(self) -> str:
+        """The version as a strong HTTP entity tag, quotes included."""
+        return f'"{self.version}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One committed version, as a watcher sees it."""
+
+    document: Document
+    cursor: str
+    """Give it as ``after=`` to go on right behind this change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The watcher has seen everything that was committed when it looked."""
+
+    cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Retention dropped versions that this watcher had not seen; re-read the current values."""
+
+    cursor: str
+
+
+def document(record: Record) -> Document:
+    """The public view of a record."""
+    return Document(
+        key=record.key[2:],
+        value=None if record.body is None else codec.decode(record.body),
+        version=record.version,
+        by=record.by,
+        at=datetime.fromtimestamp(record.at / 1000, UTC),
+        base=record.base,
+        op=record.op,
+        deleted=record.body is None,
+    )
