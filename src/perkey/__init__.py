@@ -1,7 +1,7 @@
 """perkey: one at a time per key; never on a stale read; never twice.
 
-The names below are the public interface.  They are imported on first use, so that
-``import perkey`` stays fast and needs no optional package.
+The names below are the public interface.  Everything but the errors is imported on first
+use, so that ``import perkey`` stays fast and needs no optional package.
 """
 
 from __future__ import annotations
@@ -9,8 +9,50 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from perkey import errors
-from perkey.errors import *  # noqa: F403
+from perkey.errors import (
+    AccountClosed,
+    BackendNotConditional,
+    Busy,
+    ConditionRequired,
+    Conflict,
+    ConflictExhausted,
+    Expired,
+    ForkedStore,
+    Gone,
+    HistoryGap,
+    ImpureMutation,
+    IncompleteRun,
+    InProgress,
+    InsufficientFunds,
+    InvalidAmount,
+    InvalidKey,
+    InvalidPatch,
+    InvalidState,
+    InvalidValue,
+    KeyReused,
+    LeaseHeld,
+    LeaseLost,
+    LimitExceeded,
+    MissingExtra,
+    NestedSection,
+    NotFound,
+    NotSupported,
+    OutcomeUnknown,
+    PerkeyError,
+    QueueFull,
+    Refused,
+    Rejected,
+    SchemaMismatch,
+    StillRunning,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    Timeout,
+    UndeclaredKey,
+    UsageError,
+    WrongColour,
+)
 
 if TYPE_CHECKING:
     from perkey.store.limits import Limits
@@ -32,20 +74,73 @@ _LAZY = {
     "Store": "perkey.stores",
     "Synced": "perkey.store.views",
     "Tx": "perkey.store.transaction",
+    "aopen": "perkey.stores:aopen_store",
+    "open": "perkey.stores:open_store",
 }
-_RENAMED = {
-    "aopen": ("perkey.stores", "aopen_store"),
-    "open": ("perkey.stores", "open_store"),
-}
+"""Public name -> its module, and its name there where that differs."""
 
-__all__ = [*_LAZY, *_RENAMED, *errors.__all__]
+__all__ = [
+    "AccountClosed",
+    "AsyncStore",
+    "BackendNotConditional",
+    "Busy",
+    "Change",
+    "ConditionRequired",
+    "Conflict",
+    "ConflictExhausted",
+    "Document",
+    "Expired",
+    "Fence",
+    "ForkedStore",
+    "Gap",
+    "Gone",
+    "HistoryGap",
+    "ImpureMutation",
+    "InProgress",
+    "IncompleteRun",
+    "InsufficientFunds",
+    "InvalidAmount",
+    "InvalidKey",
+    "InvalidPatch",
+    "InvalidState",
+    "InvalidValue",
+    "KeyReused",
+    "LeaseHeld",
+    "LeaseLost",
+    "LimitExceeded",
+    "Limits",
+    "MissingExtra",
+    "NestedSection",
+    "NotFound",
+    "NotSupported",
+    "OutcomeUnknown",
+    "PerkeyError",
+    "QueueFull",
+    "Refused",
+    "Rejected",
+    "SchemaMismatch",
+    "StillRunning",
+    "Store",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreUnavailable",
+    "Synced",
+    "Timeout",
+    "Tx",
+    "UndeclaredKey",
+    "UsageError",
+    "WrongColour",
+    "aopen",
+    "open",
+]
 
 
 def __getattr__(name: str) -> Any:
-    module, attribute = _RENAMED.get(name) or (_LAZY.get(name, ""), name)
-    if not module:
+    if name not in _LAZY:
         raise AttributeError(f"module 'perkey' has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), attribute)
+    module, _, attribute = _LAZY[name].partition(":")
+    value = getattr(importlib.import_module(module), attribute or name)
     globals()[name] = value
     return value
 
