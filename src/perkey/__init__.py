@@ -55,6 +55,8 @@ from perkey.errors import (
 )
 
 if TYPE_CHECKING:
+    from perkey.documents import AsyncDocuments, Documents
+    from perkey.leases import AsyncLease, AsyncLeases, Lease, Leases
     from perkey.store.limits import Limits
     from perkey.store.transaction import Fence, Tx
     from perkey.store.views import Change, Document, Gap, Synced
@@ -65,11 +67,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "AsyncDocuments": "perkey.documents",
+    "AsyncLease": "perkey.leases",
+    "AsyncLeases": "perkey.leases",
     "AsyncStore": "perkey.stores",
     "Change": "perkey.store.views",
     "Document": "perkey.store.views",
+    "Documents": "perkey.documents",
     "Fence": "perkey.store.transaction",
     "Gap": "perkey.store.views",
+    "Lease": "perkey.leases",
+    "Leases": "perkey.leases",
     "Limits": "perkey.store.limits",
     "Store": "perkey.stores",
     "Synced": "perkey.store.views",
@@ -81,6 +89,9 @@ _LAZY = {
 
 __all__ = [
     "AccountClosed",
+    "AsyncDocuments",
+    "AsyncLease",
+    "AsyncLeases",
     "AsyncStore",
     "BackendNotConditional",
     "Busy",
@@ -89,6 +100,7 @@ __all__ = [
     "Conflict",
     "ConflictExhausted",
     "Document",
+    "Documents",
     "Expired",
     "Fence",
     "ForkedStore",
@@ -105,8 +117,10 @@ __all__ = [
     "InvalidState",
     "InvalidValue",
     "KeyReused",
+    "Lease",
     "LeaseHeld",
     "LeaseLost",
+    "Leases",
     "LimitExceeded",
     "Limits",
     "MissingExtra",

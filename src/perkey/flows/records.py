@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perkey.errors import ConditionRequired, Conflict, Gone, NotFound, UsageError
+from perkey.errors import (
+    ConditionRequired,
+    Conflict,
+    ConflictExhausted,
+    Gone,
+    NotFound,
+    Rejected,
+    UsageError,
+)
 from perkey.flows import steps
 from perkey.observe import events
 from perkey.store import codec, receipts
@@ -147,13 +155,21 @@ def delete(
 def conditional(
     name: Key, fn: Fn, by: str, fence: Fence | None, timeout: float | None
 ) -> steps.Flow[Outcome]:
-    """Transact over one key, telling the observers about a conflict."""
+    """Transact over one key, telling the observers why it was refused."""
     keys = declared([name], *([fence.lease] if fence else []))
     try:
         outcome: Outcome = yield steps.Transact(keys, fn, by, fence=fence, timeout=timeout)
+    except ConflictExhausted as exhausted:
+        attempts = exhausted.details.get("attempts") or 0
+        yield steps.Emit(events.Exhausted(name.name, by, attempts))
+        raise
     except Conflict as conflict:
         expected, found = conflict.details.get("expected", 0), conflict.details.get("found", 0)
         yield steps.Emit(events.Conflicted(name.name, by, expected or 0, found or 0))
+        raise
+    except Rejected as rejected:
+        # The rule's name, not its message: a message may quote the value.
+        yield steps.Emit(events.RuleRejected(name.name, by, rejected.details.get("rule") or ""))
         raise
     return outcome
 
