@@ -1,0 +1,5 @@
+"""Fixtures that every test can use."""
+
+from __future__ import annotations
+
+pytest_plugins = ["tests.servers.fixtures"]

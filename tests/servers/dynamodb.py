@@ -1,0 +1,51 @@
+"""DynamoDB (and a second S3), played by moto's server in a subprocess."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from tests.servers import base
+
+
+class DynamoDB(base.Server):
+    """moto keeps everything in memory: a restart forgets all tables."""
+
+    name = "moto"
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint that AWS clients take, for DynamoDB and for S3."""
+        return f"http://{base.HOST}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"dynamodb://perkey:perkey@{base.HOST}:{self.port}/perkey?scheme=http"
+
+    @staticmethod
+    def version() -> str:
+        return f"moto {version('moto')}"
+
+    def client(self) -> Any:
+        """A boto3 client for DynamoDB that never sends anything twice."""
+        return boto3.client(
+            "dynamodb",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="perkey",
+            aws_secret_access_key="perkey",
+            config=Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=5),
+        )
+
+    def command(self) -> list[str]:
+        # `-m moto.server` would import the package twice and warn about it.
+        run = "from moto.server import main; main()"
+        return [sys.executable, "-c", run, "-H", base.HOST, "-p", str(self.port)]
+
+    def ready(self) -> bool:
+        status, _ = base.http_get(self.port, "/moto-api/data.json")
+        return status == 200
