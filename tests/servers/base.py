@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -23,13 +24,14 @@ HOST = "127.0.0.1"
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.02
+STANDING = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
 
 
 class ServerFailed(RuntimeError):
     """A server did not start or stop; the message ends with the tail of its log."""
 
 
-class Server:
+class Server(ABC):
     """One server process with its own ports and data directory.
 
     ``start`` returns the URL once the server answers; ``restart`` and ``kill`` followed by
@@ -48,26 +50,27 @@ class Server:
 
     # ---------------------------------------------------------------- for each server
 
+    @abstractmethod
     def command(self) -> list[str]:
         """The command line; called once the ports are known."""
-        raise NotImplementedError
 
     def prepare(self) -> None:
         """Make the data directory ready; called before each start, so it must be idempotent."""
+        (self.directory / "data").mkdir(mode=0o700, exist_ok=True)
 
+    @abstractmethod
     def ready(self) -> bool:
         """True when the server answers; OSError counts as "not yet"."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def url(self) -> str:
         """What ``perkey.open`` takes."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def version() -> str:
         """The server's own words."""
-        raise NotImplementedError
 
     def popen_options(self) -> dict[str, Any]:
         """More arguments for ``subprocess.Popen``."""
@@ -139,8 +142,15 @@ class Server:
         return self.start()
 
     def pause(self) -> None:
-        """SIGSTOP the server and its children: connections stay open, nothing answers."""
-        self._signal(signal.SIGSTOP)
+        """SIGSTOP the server and its children: connections stay open, nothing answers.
+
+        Returns once all of them stand still, those too that were born meanwhile.
+        """
+        deadline = time.monotonic() + STOP_SECONDS
+        while not self._signal(signal.SIGSTOP):
+            if time.monotonic() > deadline:
+                raise ServerFailed(f"{self.name} does not pause")
+            time.sleep(POLL_SECONDS)
 
     def resume(self) -> None:
         """SIGCONT what ``pause`` stopped."""
@@ -205,12 +215,16 @@ class Server:
             time.sleep(POLL_SECONDS)
         raise ServerFailed(f"{self.name} does not answer\n{self.log_tail()}")
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> bool:
+        """Signal the server and its children; True if all of them stood still before."""
+        still = True
         for process in guard.tree(self.pid):
             try:
+                still = process.status() in STANDING and still
                 process.send_signal(number)
             except psutil.NoSuchProcess:
-                pass
+                continue
+        return still
 
     def _gone(self) -> None:
         assert self._process is not None

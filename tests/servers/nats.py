@@ -24,6 +24,7 @@ class Nats(base.Server):
         return base.output_of(_program(), "--version")
 
     def prepare(self) -> None:
+        super().prepare()
         config = f"""
             host: {base.HOST}
             port: {self.ports[0]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -44,7 +45,7 @@ class Objects(base.Server):
         return base.output_of(_program(), "version")
 
     def prepare(self) -> None:
-        (self.directory / "data").mkdir(exist_ok=True)
+        super().prepare()
         who = {
             "name": "perkey",
             "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
@@ -86,10 +87,10 @@ class Objects(base.Server):
         ]
 
     def close(self) -> None:
-        """Its parts also meet on sockets in /tmp, named by port."""
+        """Its parts also meet on sockets in the temporary directory, named by port."""
         super().close()
         for port in self.ports:
-            for left_over in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+            for left_over in Path(tempfile.gettempdir()).glob(f"seaweedfs-*-{port}.sock"):
                 left_over.unlink(missing_ok=True)
 
     def client(self) -> Any:
