@@ -55,6 +55,7 @@ from perkey.errors import (
 )
 
 if TYPE_CHECKING:
+    from perkey.board import AsyncBoard, Board
     from perkey.documents import AsyncDocuments, Documents
     from perkey.leases import AsyncLease, AsyncLeases, Lease, Leases
     from perkey.store.limits import Limits
@@ -67,10 +68,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "AsyncBoard": "perkey.board",
     "AsyncDocuments": "perkey.documents",
     "AsyncLease": "perkey.leases",
     "AsyncLeases": "perkey.leases",
     "AsyncStore": "perkey.stores",
+    "Board": "perkey.board",
     "Change": "perkey.store.views",
     "Document": "perkey.store.views",
     "Documents": "perkey.documents",
@@ -89,11 +92,13 @@ _LAZY = {
 
 __all__ = [
     "AccountClosed",
+    "AsyncBoard",
     "AsyncDocuments",
     "AsyncLease",
     "AsyncLeases",
     "AsyncStore",
     "BackendNotConditional",
+    "Board",
     "Busy",
     "Change",
     "ConditionRequired",

@@ -93,6 +93,36 @@ class LeaseChanged:
     change: str
 
 
+@dataclass(frozen=True, slots=True)
+class LateRefused:
+    """A writer whose lease or claim was no longer held was refused."""
+
+    key: str
+    by: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChanged:
+    """A board's task was claimed, extended, finished, failed or released."""
+
+    run: str
+    task: str
+    worker: str
+    token: int
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A run was to be declared complete and is not."""
+
+    run: str
+    by: str
+    missing: tuple[str, ...]
+    """Tasks that are not done, and tasks without output."""
+
+
 Event = (
     Committed
     | Replayed
@@ -103,4 +133,7 @@ Event = (
     | RuleRejected
     | SlowFunction
     | LeaseChanged
+    | LateRefused
+    | TaskChanged
+    | Incomplete
 )

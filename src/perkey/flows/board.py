@@ -1,0 +1,276 @@
+"""A board as flows: a run of named tasks that cannot report a false success."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from perkey.errors import Conflict, IncompleteRun, LeaseLost, UsageError
+from perkey.flows import steps, tasklist
+from perkey.flows.leases import milliseconds, polling
+from perkey.flows.records import check_by
+from perkey.flows.tasklist import DONE, FAILED, MAX_REASON, OPEN, RUNNING, Claim, Run
+from perkey.observe import events
+from perkey.store import codec
+from perkey.store.keys import BOARDS, Key, in_space
+from perkey.store.transaction import Fn, Outcome, Tx, check_fn, declared
+
+Also = tuple[str | Sequence[str], Fn]
+"""(keys, fn): a further change, committed together with the task's end or not at all."""
+
+Outputs = Mapping[str, tuple[str, str]]
+"""Task -> (document key, JSON pointer): where its output must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """How one task stood."""
+
+    name: str
+    state: str
+    """open | running | done | failed"""
+    worker: str
+    """Who had it last."""
+    attempts: int
+    remaining_ms: int
+    """How long its worker still has; 0 for a running task: it may be claimed by another."""
+    output: Any
+    reason: str
+    """Why its last attempt failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a run stood when the store was asked."""
+
+    run: str
+    version: int
+    completed: bool
+    tasks: tuple[TaskStatus, ...]
+
+    def names(self, state: str) -> list[str]:
+        """The tasks in that state, in the order of ``create``."""
+        return [each.name for each in self.tasks if each.state == state]
+
+
+def board_key(run: str) -> Key:
+    """The stored key of a run's record."""
+    return in_space(BOARDS, run)
+
+
+def create(
+    run: str, tasks: Iterable[str] | Mapping[str, Any], attempts: int, by: str
+) -> steps.Flow[Status]:
+    """Dispatch a run once; the same call again changes nothing, another one is a ``Conflict``."""
+    key = board_key(run)
+    check_by(by)
+    fresh = tasklist.dispatched(tasks, attempts)
+
+    def write(tx: Tx) -> None:
+        head = tx.record(key)
+        if head is None or head.deleted:
+            tx.put_body(key, tasklist.encode(fresh))
+        elif not tasklist.same_dispatch(fresh, tasklist.decode(run, head)):
+            raise Conflict(
+                f"board {run!r} exists with other tasks (by {head.by!r}); use another run name",
+                key=run,
+                expected=0,
+                found=head.version,
+                by=head.by,
+            )
+
+    yield steps.Transact((key,), write, by)
+    return (yield from status(run))
+
+
+def claim(
+    run: str, worker: str, lease: float, task: str | None, wait: float
+) -> steps.Flow[Claim | None]:
+    """The next task for ``lease`` seconds; None when all are finished.
+
+    Raises ``LeaseHeld`` when the unfinished ones are at work elsewhere for longer than
+    ``wait`` seconds.
+    """
+    return (yield from polling(lambda: _claim_once(run, worker, lease, task), wait))
+
+
+def _claim_once(run: str, worker: str, lease: float, task: str | None) -> steps.Flow[Claim | None]:
+    key = board_key(run)
+    check_by(worker)
+    length = milliseconds(lease)
+
+    def take(tx: Tx) -> Claim | None:
+        board = tasklist.decode(run, tx.record(key))
+        # Raising LeaseHeld below forgets what was given up here; the next claim sees it again.
+        tasklist.give_up_spent(board, tx.now)
+        chosen = tasklist.choose(run, board, task, tx.now)
+        taken = chosen and tasklist.claim(run, board, chosen, worker, tx.now + length)
+        _write(tx, key, board)
+        return taken or None
+
+    outcome: Outcome = yield steps.Transact((key,), take, worker)
+    taken: Claim | None = outcome.result
+    if taken is not None:
+        yield steps.Emit(events.TaskChanged(run, taken.task, worker, taken.token, "claimed"))
+    return taken
+
+
+def _write(tx: Tx, key: Key, board: Run) -> None:
+    body = tasklist.encode(board)
+    if body != tx.body(key):
+        tx.put_body(key, body)
+
+
+def heartbeat(mine: Claim, lease: float) -> steps.Flow[Claim]:
+    """Extend the claim to ``lease`` seconds from now; ``LeaseLost`` when it is too late."""
+    length = milliseconds(lease)
+
+    def extend(board: Run, tx: Tx) -> int:
+        task = tasklist.held(board, mine, tx.now)
+        task.expires = max(task.expires, tx.now + length)
+        return task.expires
+
+    return replace(mine, expires=(yield from _change(mine, extend, "extended")))
+
+
+def finish(mine: Claim, output: Any, also: Also | None) -> steps.Flow[Any]:
+    """Record the output, and ``also`` in the same commit; ``LeaseLost`` when it is too late.
+
+    The same finish again is harmless and runs nothing.
+    """
+    raw = msgspec.Raw(codec.encode(output))
+    keys, fn = also or ((), None)
+    if fn is not None:
+        check_fn(fn)
+
+    def end(board: Run, tx: Tx) -> Any:
+        task = tasklist.find(mine.run, board, mine.task)
+        if task.state == DONE and task.token == mine.token and bytes(task.output) == bytes(raw):
+            return None
+        task = tasklist.held(board, mine, tx.now)
+        task.state, task.output = DONE, raw
+        return None if fn is None else fn(tx)
+
+    return (yield from _change(mine, end, "finished", keys))
+
+
+def fail(mine: Claim, reason: str, retry: bool) -> steps.Flow[bool]:
+    """Give up this attempt; True when the task is open for another one."""
+
+    def end(board: Run, tx: Tx) -> bool:
+        task = tasklist.held(board, mine, tx.now)
+        again = retry and task.attempts < board.attempts
+        task.state, task.reason = OPEN if again else FAILED, reason[:MAX_REASON]
+        return again
+
+    again: bool = yield from _change(mine, end, "failed")
+    return again
+
+
+def release(mine: Claim) -> steps.Flow[None]:
+    """Hand the task back; the attempt does not count."""
+
+    def end(board: Run, tx: Tx) -> None:
+        task = tasklist.held(board, mine, tx.now)
+        task.state, task.attempts = OPEN, task.attempts - 1
+
+    yield from _change(mine, end, "released")
+
+
+def _change(
+    mine: Claim, edit: Callable[[Run, Tx], Any], change: str, keys: str | Sequence[str] = ()
+) -> steps.Flow[Any]:
+    key = board_key(mine.run)
+
+    def run(tx: Tx) -> Any:
+        board = tasklist.decode(mine.run, tx.record(key))
+        result = edit(board, tx)
+        _write(tx, key, board)
+        return result
+
+    try:
+        outcome: Outcome = yield steps.Transact(declared(keys, key), run, mine.worker)
+    except LeaseLost:
+        yield steps.Emit(events.LateRefused(f"{mine.run}/{mine.task}", mine.worker, mine.token))
+        raise
+    yield steps.Emit(events.TaskChanged(mine.run, mine.task, mine.worker, mine.token, change))
+    return outcome.result
+
+
+def status(run: str) -> steps.Flow[Status]:
+    """How the run stands; a look, not a promise."""
+    (record,) = yield steps.Read([board_key(run)])
+    now: int = yield steps.Now()
+    board = tasklist.decode(run, record)
+    tasks = tuple(
+        TaskStatus(
+            name,
+            task.state,
+            task.worker,
+            task.attempts,
+            max(0, task.expires - now) if task.state == RUNNING else 0,
+            codec.decode(bytes(task.output)),
+            task.reason,
+        )
+        for name, task in board.tasks.items()
+    )
+    return Status(run, record.version, board.completed, tasks)
+
+
+def complete(run: str, by: str) -> steps.Flow[Status]:
+    """Declare the run a success, or raise ``IncompleteRun`` that names what is missing.
+
+    Compares the tasks dispatched, the tasks done and the outputs present, in one commit.
+    """
+    key = board_key(run)
+    check_by(by)
+
+    def check(tx: Tx) -> None:
+        board = tasklist.decode(run, tx.record(key))
+        tasklist.check_complete(run, board, tasklist.missing_outputs(board))
+        board.completed = True
+        _write(tx, key, board)
+
+    try:
+        yield steps.Transact((key,), check, by)
+    except IncompleteRun as incomplete:
+        yield steps.Emit(events.Incomplete(run, by, tuple(incomplete.missing)))
+        raise
+    return (yield from status(run))
+
+
+def work(
+    run: str,
+    worker: str,
+    handler: Callable[[Claim], Any],
+    lease: float,
+    wait: float,
+) -> steps.Flow[int]:
+    """Claim, call ``handler``, finish; until every task is finished.  Returns how many it did.
+
+    What the handler raises fails that attempt, and another attempt may follow.  A result that
+    comes after the claim ran out is dropped: another worker has the task.
+    """
+    done = 0
+    while (mine := (yield from claim(run, worker, lease, None, wait))) is not None:
+        try:
+            output = yield steps.Call(handler, (mine,))
+        except UsageError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            yield from _unless_lost(fail(mine, reason, retry=True))
+            continue
+        done += yield from _unless_lost(finish(mine, output, None))
+    return done
+
+
+def _unless_lost(flow: steps.Flow[Any]) -> steps.Flow[bool]:
+    try:
+        yield from flow
+    except LeaseLost:
+        return False
+    return True
