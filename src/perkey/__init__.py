@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from perkey.errors import (
     AccountClosed,
+    AccountFrozen,
     BackendNotConditional,
+    BalanceOverflow,
     Busy,
     ConditionRequired,
     Conflict,
@@ -42,6 +44,7 @@ from perkey.errors import (
     QueueFull,
     Refused,
     Rejected,
+    SameAccount,
     SchemaMismatch,
     StillRunning,
     StoreClosed,
@@ -49,13 +52,14 @@ from perkey.errors import (
     StoreError,
     StoreUnavailable,
     Timeout,
+    Unbalanced,
     UndeclaredKey,
+    UnitMismatch,
     UsageError,
     WrongColour,
 )
 
 if TYPE_CHECKING:
-    from perkey.board import AsyncBoard, Board
     from perkey.documents import AsyncDocuments, Documents
     from perkey.leases import AsyncLease, AsyncLeases, Lease, Leases
     from perkey.store.limits import Limits
@@ -68,12 +72,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
-    "AsyncBoard": "perkey.board",
     "AsyncDocuments": "perkey.documents",
     "AsyncLease": "perkey.leases",
     "AsyncLeases": "perkey.leases",
     "AsyncStore": "perkey.stores",
-    "Board": "perkey.board",
     "Change": "perkey.store.views",
     "Document": "perkey.store.views",
     "Documents": "perkey.documents",
@@ -92,13 +94,13 @@ _LAZY = {
 
 __all__ = [
     "AccountClosed",
-    "AsyncBoard",
+    "AccountFrozen",
     "AsyncDocuments",
     "AsyncLease",
     "AsyncLeases",
     "AsyncStore",
     "BackendNotConditional",
-    "Board",
+    "BalanceOverflow",
     "Busy",
     "Change",
     "ConditionRequired",
@@ -137,6 +139,7 @@ __all__ = [
     "QueueFull",
     "Refused",
     "Rejected",
+    "SameAccount",
     "SchemaMismatch",
     "StillRunning",
     "Store",
@@ -147,7 +150,9 @@ __all__ = [
     "Synced",
     "Timeout",
     "Tx",
+    "Unbalanced",
     "UndeclaredKey",
+    "UnitMismatch",
     "UsageError",
     "WrongColour",
     "aopen",

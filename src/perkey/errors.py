@@ -5,13 +5,15 @@
     │   ├── InvalidKey                   InvalidValue        LimitExceeded
     │   ├── UndeclaredKey                ImpureMutation      NestedSection
     │   ├── WrongColour                  NotSupported        InvalidAmount
+    │   ├── UnitMismatch                 SameAccount         Unbalanced
     │   └── InvalidPatch                 ConditionRequired
     ├── Refused                          the state of the key forbids it; nothing was done
     │   ├── Conflict                     ConflictExhausted   Rejected
     │   ├── NotFound (KeyError)          Gone
     │   ├── KeyReused                    InProgress          Expired
     │   ├── LeaseHeld                    LeaseLost
-    │   ├── IncompleteRun                InsufficientFunds   AccountClosed
+    │   ├── IncompleteRun                InsufficientFunds   BalanceOverflow
+    │   ├── AccountClosed                AccountFrozen
     │   └── InvalidState
     ├── Busy                             a limit or a timeout was reached; try again later
     │   ├── Timeout (TimeoutError)       QueueFull
@@ -35,7 +37,9 @@ from typing import Any, ClassVar
 
 __all__ = [
     "AccountClosed",
+    "AccountFrozen",
     "BackendNotConditional",
+    "BalanceOverflow",
     "Busy",
     "ConditionRequired",
     "Conflict",
@@ -66,6 +70,7 @@ __all__ = [
     "QueueFull",
     "Refused",
     "Rejected",
+    "SameAccount",
     "SchemaMismatch",
     "StillRunning",
     "StoreClosed",
@@ -73,7 +78,9 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "Timeout",
+    "Unbalanced",
     "UndeclaredKey",
+    "UnitMismatch",
     "UsageError",
     "WrongColour",
 ]
@@ -173,6 +180,27 @@ class InvalidAmount(UsageError):
     """An amount is a positive integer of minor units, below 2**63."""
 
     code = "invalid-amount"
+    status = 422
+
+
+class UnitMismatch(UsageError):
+    """The accounts of one transfer must have the same unit."""
+
+    code = "unit-mismatch"
+    status = 422
+
+
+class SameAccount(UsageError):
+    """A transfer needs two different accounts."""
+
+    code = "same-account"
+    status = 422
+
+
+class Unbalanced(UsageError):
+    """The entries of a posting must add up to zero for each unit."""
+
+    code = "unbalanced"
     status = 422
 
 
@@ -285,9 +313,23 @@ class InsufficientFunds(Refused):
 
 
 class AccountClosed(Refused):
-    """The account is closed or frozen."""
+    """The account is closed."""
 
     code = "account-closed"
+    status = 409
+
+
+class AccountFrozen(Refused):
+    """The account is frozen."""
+
+    code = "account-frozen"
+    status = 409
+
+
+class BalanceOverflow(Refused):
+    """The sum of this account's entries would exceed 63 bits."""
+
+    code = "balance-overflow"
     status = 409
 
 

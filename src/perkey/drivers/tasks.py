@@ -47,6 +47,22 @@ async def _call(core: Core, step: steps.Call) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
+async def _attend(core: Core, step: steps.Attend) -> Any:
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(step.every)
+            try:
+                await run(step.beat(), core)
+            except Exception:
+                return
+
+    beating = asyncio.ensure_future(beat())
+    try:
+        return await _call(core, steps.Call(step.fn, step.args))
+    finally:
+        beating.cancel()
+
+
 async def _read(core: Core, step: steps.Read) -> Any:
     return await core.read_async(lambda backend: backend.read(step.keys))
 
@@ -82,6 +98,7 @@ async def _emit(core: Core, step: steps.Emit) -> None:
 _PERFORM: dict[type, Callable[[Core, Any], Awaitable[Any]]] = {
     steps.Transact: _transact,
     steps.Call: _call,
+    steps.Attend: _attend,
     steps.Read: _read,
     steps.Scan: _scan,
     steps.History: _history,

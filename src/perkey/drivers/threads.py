@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -66,9 +67,29 @@ def _call(core: Core, step: steps.Call) -> Any:
     return result
 
 
+def _attend(core: Core, step: steps.Attend) -> Any:
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(step.every):
+            try:
+                run(step.beat(), core)
+            except Exception:
+                return
+
+    thread = threading.Thread(target=beat, name="perkey-heartbeat", daemon=True)
+    thread.start()
+    try:
+        return _call(core, steps.Call(step.fn, step.args))
+    finally:
+        done.set()
+        thread.join()
+
+
 _PERFORM: dict[type, Callable[[Core, Any], Any]] = {
     steps.Transact: _transact,
     steps.Call: _call,
+    steps.Attend: _attend,
     steps.Read: lambda core, step: core.read(lambda backend: backend.read(step.keys)),
     steps.Scan: lambda core, step: core.read(
         lambda backend: backend.scan(step.prefix, step.after, step.limit)

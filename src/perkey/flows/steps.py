@@ -69,6 +69,20 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Attend:
+    """Like ``Call``, and meanwhile run a fresh ``beat()`` flow every ``every`` seconds.
+
+    A beat that raises ends the beating and goes no further: what it was renewing is checked
+    again by whoever relies on it.
+    """
+
+    fn: Callable[..., Any] | Callable[..., Awaitable[Any]]
+    args: tuple[Any, ...]
+    every: float
+    beat: Callable[[], Flow[None]]
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Wait ``seconds``."""
 
@@ -97,4 +111,4 @@ class Emit:
     event: Any
 
 
-Step = Transact | Read | Scan | History | Call | Sleep | Now | Random | Token | Emit
+Step = Transact | Read | Scan | History | Call | Attend | Sleep | Now | Random | Token | Emit

@@ -94,33 +94,18 @@ class LeaseChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class LateRefused:
-    """A writer whose lease or claim was no longer held was refused."""
+class Operated:
+    """What became of a call of an operation that runs once."""
 
     key: str
     by: str
-    token: int
+    kind: str
+    """ran | replayed | refused | in-progress | unknown | rerun | raised | unstored"""
 
-
-@dataclass(frozen=True, slots=True)
-class TaskChanged:
-    """A board's task was claimed, extended, finished, failed or released."""
-
-    run: str
-    task: str
-    worker: str
-    token: int
-    change: str
-
-
-@dataclass(frozen=True, slots=True)
-class Incomplete:
-    """A run was to be declared complete and is not."""
-
-    run: str
-    by: str
-    missing: tuple[str, ...]
-    """Tasks that are not done, and tasks without output."""
+    @property
+    def label(self) -> str:
+        """Counted by kind."""
+        return f"Operated.{self.kind}"
 
 
 Event = (
@@ -133,7 +118,5 @@ Event = (
     | RuleRejected
     | SlowFunction
     | LeaseChanged
-    | LateRefused
-    | TaskChanged
-    | Incomplete
+    | Operated
 )

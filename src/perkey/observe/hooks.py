@@ -48,7 +48,7 @@ class Observers:
     def emit(self, event: events.Event) -> None:
         """Count ``event`` and hand it to each hook."""
         with self._mutex:
-            self.counts[type(event).__name__] += 1
+            self.counts[getattr(event, "label", type(event).__name__)] += 1
             if isinstance(event, events.Conflicted):
                 self._prefix(event.key)[1] += 1
         for hook in self._hooks:

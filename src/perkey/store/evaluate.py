@@ -88,7 +88,8 @@ def evaluate(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
         outcome = Outcome(error=error)
     outcome.seconds = SYSTEM.monotonic() - started
     for record in outcome.writes:
-        heads[Key(record.key)] = record
+        if record.key in heads:
+            heads[Key(record.key)] = record
     return outcome
 
 
@@ -104,20 +105,22 @@ def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
     check_result(result)
     puts = tx.finish()
     if txn.strict:
-        _check_pure(txn, heads, now, result, puts)
+        _check_pure(txn, heads, now, result, tx, puts)
     if txn.claim is not None:
         puts[txn.claim.key] = (receipts.body(txn.claim, result, now), None)
-    writes = tuple(
-        _record(txn, key, put, heads[key], now, value_bytes) for key, put in puts.items()
-    )
-    return Outcome(result=result, writes=writes)
+    writes = [_record(txn, key, put, heads[key], now, value_bytes) for key, put in puts.items()]
+    for key, body in tx.appends.items():
+        writes.append(Record(key, 1, body, txn.by, now, txn.op))
+    return Outcome(result=result, writes=tuple(writes))
 
 
-def _check_pure(txn: Transaction, heads: Heads, now: int, result: object, puts: Puts) -> None:
+def _check_pure(
+    txn: Transaction, heads: Heads, now: int, result: object, first: Tx, puts: Puts
+) -> None:
     again = Tx(txn.keys, heads, txn.by, now)
     second = txn.fn(again)
     check_result(second)
-    if second != result or again.finish() != puts:
+    if second != result or again.finish() != puts or again.appends != first.appends:
         raise ImpureMutation(
             "the transaction's function gave two different answers for the same values; it may "
             "run again at any time: draw times, ids and random numbers before transact()"
@@ -165,7 +168,9 @@ def landed(unit: Unit, heads: Heads, find_op: FindOp) -> bool | None:
     if not unit.writes:
         return False
     for record in reversed(unit.writes):
-        head = heads.get(Key(record.key))
+        if record.key not in heads:  # appended: the record that numbers it answers for it
+            continue
+        head = heads[Key(record.key)]
         if head is None or head.version < record.version:
             return False
         op = op_at(head, record.version) or find_op(record.key, record.version)

@@ -75,7 +75,7 @@ class Tx:
     assigning it changes nothing.  Touching any other key raises ``UndeclaredKey``.
     """
 
-    __slots__ = ("_heads", "_keys", "_puts", "by", "now")
+    __slots__ = ("_heads", "_keys", "_puts", "appends", "by", "now")
 
     def __init__(
         self, keys: tuple[Key, ...], heads: dict[Key, Record | None], by: str, now: int
@@ -83,6 +83,7 @@ class Tx:
         self._keys = keys
         self._heads: dict[Key, Record | None] | None = heads
         self._puts: dict[Key, tuple[bytes | None, int | None]] = {}
+        self.appends: dict[Key, bytes] = {}
         self.by = by
         """The author of this transaction's writes."""
         self.now = now
@@ -136,6 +137,25 @@ class Tx:
         name = self._declared(key)
         self._table()
         self._puts[name] = (body, base)
+
+    def append(self, key: Key, body: bytes) -> None:
+        """Write a *new* record, encoded JSON, at a key that was not declared.
+
+        Only for numbered streams: the number must come from a declared record that this
+        transaction advances, so that nobody else can ever write the same key.
+        """
+        self._table()
+        self.appends[key] = body
+
+    def savepoint(self) -> tuple[dict[Key, tuple[bytes | None, int | None]], dict[Key, bytes]]:
+        """What was assigned so far, for ``rollback``."""
+        return dict(self._puts), dict(self.appends)
+
+    def rollback(
+        self, mark: tuple[dict[Key, tuple[bytes | None, int | None]], dict[Key, bytes]]
+    ) -> None:
+        """Forget what was assigned since ``mark``."""
+        self._puts, self.appends = mark
 
     def _declared(self, key: str) -> Key:
         name = stored(key)

@@ -1,0 +1,1 @@
+"""Double entry on the store: accounts, postings, holds."""

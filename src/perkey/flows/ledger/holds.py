@@ -1,0 +1,174 @@
+"""Two-phase transfers: hold an amount, then settle all or part of it, or release it.
+
+A hold keeps its amount back on the source account until it is settled, released, or past its
+expiry by store time.  Its state stands in one record that settle and release both change, so
+exactly one of them wins.  The model is the two-phase transfer of TigerBeetle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from perkey.errors import Expired, InvalidState, LimitExceeded, NotFound, UsageError
+from perkey.flows.ledger.model import (
+    MAX_OPEN_HOLDS,
+    Account,
+    OpenHold,
+    Posting,
+    check_amount,
+    decode_posting,
+    encode,
+    load,
+    transfer_key,
+)
+from perkey.flows.ledger.posting import (
+    Order,
+    Transfer,
+    check_accounts,
+    check_balanced,
+    check_funds,
+    check_usable,
+    replay,
+    save,
+    view,
+    write_legs,
+)
+from perkey.store.keys import Key
+from perkey.store.transaction import Tx
+
+
+def check_expiry(expires_in: float | None) -> int | None:
+    """Milliseconds a hold lasts, or None for ever."""
+    if expires_in is None:
+        return None
+    if isinstance(expires_in, bool) or not expires_in > 0:
+        raise UsageError(f"expected expires_in= above 0 seconds, found {expires_in!r}")
+    return int(expires_in * 1000)
+
+
+def hold(order: Order, lasts_ms: int | None) -> Callable[[Tx], Transfer]:
+    """Keep the order's amount back on its source account."""
+
+    def fn(tx: Tx) -> Transfer:
+        name = transfer_key(order.key)
+        earlier = tx.body(name)
+        if earlier is not None:
+            return replay(order, decode_posting(earlier))
+        accounts = {account: load(tx, account) for account, _ in order.legs}
+        check_balanced(order, accounts)
+        for account, each in accounts.items():
+            check_usable(account, each)
+        (source, _), (_, amount) = order.legs
+        check_funds(source, accounts[source], amount, tx.now)
+        expires = None if lasts_ms is None else tx.now + lasts_ms
+        _keep_back(source, accounts[source], OpenHold(order.key, amount, expires or 0), expires)
+        save(tx, source, accounts[source])
+        posting = Posting(
+            "hold", list(order.legs), [], tx.now, tx.by, order.memo, "", expires, "pending"
+        )
+        tx.put_body(name, encode(posting))
+        return view(order.key, posting, replayed=False)
+
+    return fn
+
+
+def _keep_back(name: str, account: Account, held: OpenHold, expires: int | None) -> None:
+    if expires is None:
+        account.held += held.amount
+        return
+    if len(account.holds) >= MAX_OPEN_HOLDS:
+        raise LimitExceeded(
+            f"account {name!r} has {len(account.holds)} open holds and the limit is "
+            f"{MAX_OPEN_HOLDS}; settle or release some"
+        )
+    account.holds.append(held)
+
+
+def settle(order: Order, amount: int | None) -> Callable[[Tx], Transfer]:
+    """Post all of a hold or a part of it; the rest becomes available again.
+
+    ``order`` carries the settlement's key, the hold's legs, and the hold's key in ``refers``.
+    """
+
+    def fn(tx: Tx) -> Transfer:
+        wanted = order if amount is None else with_amount(order, amount)
+        earlier = tx.body(transfer_key(order.key))
+        if earlier is not None:
+            return replay(wanted, decode_posting(earlier))
+        pending = _pending(tx, order.refers)
+        whole = pending.asked[1][1]
+        if amount is not None and amount > whole:
+            raise UsageError(f"expected at most the held {whole}, found {amount}")
+        accounts = {account: load(tx, account) for account, _ in order.legs}
+        _give_back(accounts[order.legs[0][0]], order.refers, pending)
+        check_accounts(wanted, accounts, tx.now)
+        legs = write_legs(tx, order.key, wanted.legs, accounts)
+        _end(tx, order.refers, pending, "settled")
+        posting = Posting(
+            "settle", list(wanted.legs), legs, tx.now, tx.by, order.memo, order.refers
+        )
+        tx.put_body(transfer_key(order.key), encode(posting))
+        return view(order.key, posting, replayed=False)
+
+    return fn
+
+
+def with_amount(order: Order, amount: int) -> Order:
+    """The same order over another amount."""
+    (source, _), (target, _) = order.legs
+    return replace(order, legs=((source, -amount), (target, amount)))
+
+
+def release(key: str, source: str) -> Callable[[Tx], Transfer]:
+    """End a hold without moving anything; releasing it again is a replay."""
+
+    def fn(tx: Tx) -> Transfer:
+        body = tx.body(transfer_key(key))
+        if body is not None and decode_posting(body).state == "released":
+            return view(key, decode_posting(body), replayed=True)
+        pending = _pending(tx, key, expired_too=True)
+        account = load(tx, source)
+        _give_back(account, key, pending)
+        save(tx, source, account)
+        return view(key, _end(tx, key, pending, "released"), replayed=False)
+
+    return fn
+
+
+def _pending(tx: Tx, key: str, *, expired_too: bool = False) -> Posting:
+    body = tx.body(transfer_key(key))
+    if body is None:
+        raise NotFound(f"there is no hold with the key {key!r}", key=key)
+    found = decode_posting(body)
+    if found.kind != "hold":
+        raise InvalidState(f"{key!r} is a {found.kind}, not a hold", key=key)
+    if found.state != "pending":
+        raise InvalidState(f"hold {key!r} is already {found.state}", key=key, state=found.state)
+    if not expired_too and found.expires is not None and tx.now >= found.expires:
+        raise Expired(f"hold {key!r} expired {tx.now - found.expires} ms ago", key=key)
+    return found
+
+
+def _give_back(account: Account, key: str, pending: Posting) -> None:
+    if pending.expires is None:
+        account.held -= pending.asked[1][1]
+    else:
+        account.holds = [hold for hold in account.holds if hold.key != key]
+
+
+def _end(tx: Tx, key: str, pending: Posting, state: str) -> Posting:
+    pending.state = state
+    tx.put_body(transfer_key(key), encode(pending))
+    return pending
+
+
+def hold_keys(hold_key: str, source: str, target: str, key: str) -> tuple[Key, ...]:
+    """What settling declares: the hold, both accounts, and the settlement."""
+    order = Order(key, ((source, 0), (target, 0)))
+    return tuple(sorted({*order.keys, transfer_key(hold_key)}))
+
+
+def held_amount(amount: int | None) -> int | None:
+    """Check a partial settlement's amount."""
+    return None if amount is None else check_amount(amount)

@@ -1,0 +1,263 @@
+"""The ledger's writing operations, as flows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from perkey.errors import InvalidState, LimitExceeded, NotFound, PerkeyError, UsageError
+from perkey.flows import steps
+from perkey.flows.ledger import holds
+from perkey.flows.ledger.model import (
+    CLOSED,
+    FROZEN,
+    MAX_AMOUNT,
+    OPEN,
+    Account,
+    account_key,
+    decode_account,
+    decode_posting,
+    encode,
+    load,
+    transfer_key,
+)
+from perkey.flows.ledger.posting import (
+    Order,
+    Transfer,
+    execute,
+    perform,
+    posting_order,
+    save,
+    transfer_order,
+)
+from perkey.flows.records import check_by
+from perkey.store.keys import Key
+from perkey.store.transaction import Outcome, Tx
+
+T = TypeVar("T")
+
+CHUNK = 250
+"""How many transfers of a bulk share one commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Keys and a pure function, to be composed into a transaction of the caller's own."""
+
+    keys: tuple[Key, ...]
+    fn: Callable[[Tx], Transfer]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What became of one transfer of a bulk: ``transfer`` or ``error``."""
+
+    transfer: Transfer | None
+    error: PerkeyError | None
+
+
+def _commit(
+    keys: Sequence[Key], fn: Callable[[Tx], T], by: str, timeout: float | None = None
+) -> steps.Flow[T]:
+    check_by(by)
+    outcome: Outcome = yield steps.Transact(tuple(sorted(keys)), fn, by, timeout=timeout)
+    result: T = outcome.result
+    return result
+
+
+# ------------------------------------------------------------------------------ accounts
+
+
+def open_account(
+    name: str, unit: str, scale: int, floor: int | None, by: str
+) -> steps.Flow[Account]:
+    """Open an account; the same again is harmless, other terms are refused."""
+    key = account_key(name)
+    check_terms(unit, scale, floor)
+
+    def fn(tx: Tx) -> Account:
+        body = tx.body(key)
+        if body is not None:
+            return _same_terms(name, decode_account(body), unit, scale, floor)
+        account = Account(unit, scale, floor, OPEN, 0, 0, 0, 0, tx.now, [])
+        tx.put_body(key, encode(account))
+        return account
+
+    return (yield from _commit([key], fn, by))
+
+
+def check_terms(unit: object, scale: object, floor: object) -> None:
+    """A unit's name, its decimal places, and how low the account may go."""
+    if not isinstance(unit, str) or not 1 <= len(unit) <= 16 or not unit.isprintable():
+        raise UsageError(f"expected unit= as text of 1 to 16 characters, found {unit!r:.40}")
+    if type(scale) is not int or not 0 <= scale <= 18:
+        raise UsageError(f"expected scale= as an int from 0 to 18, found {scale!r}")
+    if floor is not None and (type(floor) is not int or abs(floor) > MAX_AMOUNT):
+        raise UsageError(f"expected floor= as an int or None, found {floor!r}")
+
+
+def _same_terms(name: str, found: Account, unit: str, scale: int, floor: int | None) -> Account:
+    if (found.unit, found.scale, found.floor) != (unit, scale, floor):
+        raise InvalidState(
+            f"account {name!r} is already open with unit {found.unit}, scale {found.scale} and "
+            f"floor {found.floor}",
+            key=name,
+        )
+    return found
+
+
+def set_state(name: str, state: str, by: str) -> steps.Flow[Account]:
+    """Freeze, thaw or close an account; closing needs a balance of 0 and nothing held."""
+    key = account_key(name)
+    wanted = {"open": OPEN, "frozen": FROZEN, "closed": CLOSED}[state]
+
+    def fn(tx: Tx) -> Account:
+        account = load(tx, name)
+        if account.state == wanted:
+            return account
+        if account.state == CLOSED:
+            raise InvalidState(f"account {name!r} is closed, for ever", key=name)
+        held = account.held_at(tx.now)
+        if wanted == CLOSED and (account.posted or held):
+            raise InvalidState(
+                f"account {name!r} has a balance of {account.posted} and {held} held; "
+                "both must be 0 to close it",
+                key=name,
+            )
+        account.state = wanted
+        save(tx, name, account)
+        return account
+
+    return (yield from _commit([key], fn, by))
+
+
+# ------------------------------------------------------------------------------- moving
+
+
+def transfer(
+    source: str, target: str, amount: int, key: str, memo: str, by: str, timeout: float | None
+) -> steps.Flow[Transfer]:
+    """Move ``amount``; one transaction over both accounts and the key."""
+    order = transfer_order(source, target, amount, key, memo)
+    return (yield from _commit(order.keys, execute(order), by, timeout))
+
+
+def post(entries: Sequence[tuple[str, int]], key: str, memo: str, by: str) -> steps.Flow[Transfer]:
+    """Post many legs at once; zero for each unit."""
+    order = posting_order(entries, key, memo)
+    return (yield from _commit(order.keys, execute(order), by))
+
+
+def plan(source: str, target: str, amount: int, key: str, memo: str) -> Plan:
+    """A transfer to compose into another transaction."""
+    order = transfer_order(source, target, amount, key, memo)
+    return Plan(order.keys, execute(order))
+
+
+def transfers(rows: Sequence[Sequence[Any]], by: str) -> steps.Flow[list[Item]]:
+    """Many transfers, a chunk a commit, each with a result of its own.
+
+    Within a chunk a refused one leaves nothing and the others commit; after a crash the same
+    call goes on where it stopped, since what was done replays.
+    """
+    orders = [_row(row) for row in rows]
+    done: list[Item] = []
+    for start in range(0, len(orders), CHUNK):
+        chunk = orders[start : start + CHUNK]
+        keys = {key for order in chunk if isinstance(order, Order) for key in order.keys}
+        done += yield from _commit(list(keys), partial(_bulk, orders=chunk), by)
+    return done
+
+
+def _row(row: Sequence[Any]) -> Order | PerkeyError:
+    if not 4 <= len(row) <= 5:
+        raise UsageError("expected each transfer as (source, target, amount, key[, memo])")
+    try:
+        source, target, amount, key, *memo = row
+        return transfer_order(source, target, amount, key, *(memo or [""]))
+    except PerkeyError as error:
+        return error
+
+
+def _bulk(tx: Tx, orders: Sequence[Order | PerkeyError]) -> list[Item]:
+    items: list[Item] = []
+    for order in orders:
+        if isinstance(order, PerkeyError):
+            items.append(Item(None, order))
+            continue
+        mark = tx.savepoint()
+        try:
+            items.append(Item(perform(tx, order), None))
+        except PerkeyError as error:
+            tx.rollback(mark)
+            items.append(Item(None, error))
+    return items
+
+
+# -------------------------------------------------------------------------- two phases
+
+
+def hold(
+    source: str,
+    target: str,
+    amount: int,
+    key: str,
+    expires_in: float | None,
+    memo: str,
+    by: str,
+) -> steps.Flow[Transfer]:
+    """Keep ``amount`` back on ``source`` for ``target``."""
+    asked = transfer_order(source, target, amount, key, memo)
+    order = Order(key, asked.legs, "hold", memo)
+    lasts = holds.check_expiry(expires_in)
+    return (yield from _commit(order.keys, holds.hold(order, lasts), by))
+
+
+def settle(hold_key: str, amount: int | None, key: str, memo: str, by: str) -> steps.Flow[Transfer]:
+    """Post a hold, or a part of it."""
+    amount = holds.held_amount(amount)
+    (source, _), (target, whole) = yield from _legs_of(hold_key)
+    order = Order(key, ((source, -whole), (target, whole)), "settle", memo, hold_key)
+    keys = holds.hold_keys(hold_key, source, target, key)
+    return (yield from _commit(keys, holds.settle(order, amount), by))
+
+
+def release(hold_key: str, by: str) -> steps.Flow[Transfer]:
+    """End a hold without moving anything."""
+    (source, _), _ = yield from _legs_of(hold_key)
+    keys = [transfer_key(hold_key), account_key(source)]
+    return (yield from _commit(keys, holds.release(hold_key, source), by))
+
+
+def reverse(original: str, memo: str, by: str) -> steps.Flow[Transfer]:
+    """Post the opposite of an earlier posting, once; nothing is changed or deleted."""
+    (record,) = yield steps.Read([transfer_key(original)])
+    if record is None or record.body is None:
+        raise NotFound(f"there is no transfer with the key {original!r}", key=original)
+    found = decode_posting(record.body)
+    if not found.legs or found.kind == "reverse":
+        raise InvalidState(f"a {found.kind} cannot be reversed", key=original)
+    legs = tuple((leg.account, -leg.amount) for leg in found.legs)
+    order = Order(reversal_key(original), legs, "reverse", memo, original)
+    return (yield from _commit(order.keys, execute(order), by))
+
+
+def reversal_key(original: str) -> str:
+    """The one key that a reversal of ``original`` has, so that there is only one."""
+    key = f"{original}/reversal"
+    if len(key.encode()) > 512:
+        raise LimitExceeded("a transfer whose key is longer than 503 bytes cannot be reversed")
+    return key
+
+
+def _legs_of(hold_key: str) -> steps.Flow[list[tuple[str, int]]]:
+    """A hold's legs; they never change, so they may be read before the transaction."""
+    (record,) = yield steps.Read([transfer_key(hold_key)])
+    if record is None or record.body is None:
+        raise NotFound(f"there is no hold with the key {hold_key!r}", key=hold_key)
+    found = decode_posting(record.body)
+    if found.kind != "hold":
+        raise InvalidState(f"{hold_key!r} is a {found.kind}, not a hold", key=hold_key)
+    return found.asked

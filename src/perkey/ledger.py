@@ -1,0 +1,315 @@
+"""``Ledger``: double entry on a store that commits several keys at once.
+
+Amounts are positive integers in minor units.  A transfer is one transaction: both accounts,
+both entries and its idempotency key commit together or not at all, so there is no step that
+would have to be undone.  Entries are never changed or deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from perkey.clock import SYSTEM
+from perkey.errors import NotSupported
+from perkey.flows.ledger import operations, queries
+from perkey.flows.ledger.operations import Item, Plan
+from perkey.flows.ledger.posting import Transfer
+from perkey.flows.ledger.queries import Balance, Difference, Line, TrialBalance
+from perkey.store.core import MULTI_KEY_STORES
+from perkey.stores import AsyncStore, Store
+
+__all__ = [
+    "AsyncLedger",
+    "Balance",
+    "Difference",
+    "Item",
+    "Ledger",
+    "Line",
+    "Plan",
+    "Transfer",
+    "TrialBalance",
+]
+
+
+class _Base:
+    def __init__(self, store: Any) -> None:
+        atomic = store.backend.atomic_keys
+        if atomic is not None and atomic < 5:
+            raise NotSupported(
+                f"a ledger moves money over several keys in one commit, and a "
+                f"{store.backend.name} store commits at most {atomic}; use {MULTI_KEY_STORES}"
+            )
+        self._store = store
+
+    @staticmethod
+    def new_key() -> str:
+        """A key that nobody else ever gets; keys made in a row lie side by side in the store,
+        which makes them faster than random ones.  Keep it for your retries."""
+        return SYSTEM.token()
+
+    @staticmethod
+    def plan(source: str, target: str, amount: int, *, key: str, memo: str = "") -> Plan:
+        """A transfer as ``keys`` and ``fn`` for a transaction of your own, so that money moves
+        in the very commit that writes a document or finishes a task."""
+        return operations.plan(source, target, amount, key, memo)
+
+
+class Ledger(_Base):
+    """A ledger, for threads."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+
+    def open_account(
+        self, name: str, unit: str, *, scale: int = 2, floor: int | None = 0, by: str = ""
+    ) -> Balance:
+        """Open an account in ``unit`` with ``scale`` decimal places.
+
+        ``floor`` is the lowest available balance, in minor units (0: never negative; None:
+        no floor).  The same call again is harmless; other terms raise ``InvalidState``.
+        """
+        self._store.run(operations.open_account(name, unit, scale, floor, by))
+        return self.balance(name)
+
+    def close_account(self, name: str, *, by: str = "") -> Balance:
+        """Close an account for ever; its balance must be 0 and nothing may be held."""
+        self._store.run(operations.set_state(name, "closed", by))
+        return self.balance(name)
+
+    def freeze(self, name: str, *, by: str = "") -> Balance:
+        """Refuse every movement on an account until ``thaw``."""
+        self._store.run(operations.set_state(name, "frozen", by))
+        return self.balance(name)
+
+    def thaw(self, name: str, *, by: str = "") -> Balance:
+        """Allow movements on a frozen account again."""
+        self._store.run(operations.set_state(name, "open", by))
+        return self.balance(name)
+
+    def transfer(
+        self,
+        source: str,
+        target: str,
+        amount: int,
+        *,
+        key: str,
+        memo: str = "",
+        by: str = "",
+        timeout: float | None = None,
+    ) -> Transfer:
+        """Move ``amount`` minor units; one commit of both accounts, both entries and the key.
+
+        A repeat with the same key and the same transfer returns it with ``replayed=True``; any
+        other transfer under that key raises ``KeyReused``.  A refusal (``InsufficientFunds``,
+        ``AccountFrozen``, ``UnitMismatch``, ...) leaves no trace and the key free.
+        """
+        result: Transfer = self._store.run(
+            operations.transfer(source, target, amount, key, memo, by, timeout)
+        )
+        return result
+
+    def transfers(self, rows: Sequence[Sequence[Any]], *, by: str = "") -> list[Item]:
+        """Many transfers, each ``(source, target, amount, key[, memo])`` with a result of its own.
+
+        Several hundred share a commit; a refused one leaves nothing and the others go on.
+        """
+        result: list[Item] = self._store.run(operations.transfers(rows, by))
+        return result
+
+    def post(
+        self, entries: Sequence[tuple[str, int]], *, key: str, memo: str = "", by: str = ""
+    ) -> Transfer:
+        """Post many legs ``(account, signed amount)`` in one commit; zero for each unit."""
+        result: Transfer = self._store.run(operations.post(entries, key, memo, by))
+        return result
+
+    def hold(
+        self,
+        source: str,
+        target: str,
+        amount: int,
+        *,
+        key: str,
+        expires_in: float | None = None,
+        memo: str = "",
+        by: str = "",
+    ) -> Transfer:
+        """Keep ``amount`` back on ``source`` until it is settled, released, or ``expires_in``
+        seconds of store time have passed.
+        """
+        result: Transfer = self._store.run(
+            operations.hold(source, target, amount, key, expires_in, memo, by)
+        )
+        return result
+
+    def settle(
+        self, hold: str, *, key: str, amount: int | None = None, memo: str = "", by: str = ""
+    ) -> Transfer:
+        """Post the hold with the key ``hold``, or a part of it; the rest becomes available."""
+        result: Transfer = self._store.run(operations.settle(hold, amount, key, memo, by))
+        return result
+
+    def release(self, hold: str, *, by: str = "") -> Transfer:
+        """End a hold without moving anything; of settle and release exactly one wins."""
+        result: Transfer = self._store.run(operations.release(hold, by))
+        return result
+
+    def reverse(self, transfer: str, *, memo: str = "", by: str = "") -> Transfer:
+        """Post the opposite of the transfer with that key, once; a repeat is a replay."""
+        result: Transfer = self._store.run(operations.reverse(transfer, memo, by))
+        return result
+
+    def balance(self, account: str) -> Balance:
+        """An account's posted, held and available balance."""
+        result: Balance = self._store.run(queries.balance(account))
+        return result
+
+    def accounts(self, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Balance]:
+        """Up to ``limit`` accounts whose name has ``prefix`` and is above ``after``."""
+        result: list[Balance] = self._store.run(queries.accounts(prefix, after, limit))
+        return result
+
+    def find(self, key: str) -> Transfer:
+        """The transfer, posting or hold with this key; ``NotFound`` if there is none."""
+        result: Transfer = self._store.run(queries.find(key))
+        return result
+
+    def statement(self, account: str, *, after: int = 0, limit: int = 100) -> list[Line]:
+        """Up to ``limit`` entries above number ``after``, ascending, with running balances."""
+        result: list[Line] = self._store.run(queries.statement(account, after, limit))
+        return result
+
+    def trial_balance(self) -> TrialBalance:
+        """The sums of debits and credits of all accounts, by unit."""
+        result: TrialBalance = self._store.run(queries.trial_balance())
+        return result
+
+    def verify(self) -> Difference | None:
+        """Recompute every balance from its entries: the first difference, or None."""
+        result: Difference | None = self._store.run(queries.verify())
+        return result
+
+
+class AsyncLedger(_Base):
+    """A ledger, for asyncio."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        super().__init__(store)
+
+    async def open_account(
+        self, name: str, unit: str, *, scale: int = 2, floor: int | None = 0, by: str = ""
+    ) -> Balance:
+        """Like ``Ledger.open_account``."""
+        await self._store.run(operations.open_account(name, unit, scale, floor, by))
+        return await self.balance(name)
+
+    async def close_account(self, name: str, *, by: str = "") -> Balance:
+        """Like ``Ledger.close_account``."""
+        await self._store.run(operations.set_state(name, "closed", by))
+        return await self.balance(name)
+
+    async def freeze(self, name: str, *, by: str = "") -> Balance:
+        """Like ``Ledger.freeze``."""
+        await self._store.run(operations.set_state(name, "frozen", by))
+        return await self.balance(name)
+
+    async def thaw(self, name: str, *, by: str = "") -> Balance:
+        """Like ``Ledger.thaw``."""
+        await self._store.run(operations.set_state(name, "open", by))
+        return await self.balance(name)
+
+    async def transfer(
+        self,
+        source: str,
+        target: str,
+        amount: int,
+        *,
+        key: str,
+        memo: str = "",
+        by: str = "",
+        timeout: float | None = None,
+    ) -> Transfer:
+        """Like ``Ledger.transfer``."""
+        result: Transfer = await self._store.run(
+            operations.transfer(source, target, amount, key, memo, by, timeout)
+        )
+        return result
+
+    async def transfers(self, rows: Sequence[Sequence[Any]], *, by: str = "") -> list[Item]:
+        """Like ``Ledger.transfers``."""
+        result: list[Item] = await self._store.run(operations.transfers(rows, by))
+        return result
+
+    async def post(
+        self, entries: Sequence[tuple[str, int]], *, key: str, memo: str = "", by: str = ""
+    ) -> Transfer:
+        """Like ``Ledger.post``."""
+        result: Transfer = await self._store.run(operations.post(entries, key, memo, by))
+        return result
+
+    async def hold(
+        self,
+        source: str,
+        target: str,
+        amount: int,
+        *,
+        key: str,
+        expires_in: float | None = None,
+        memo: str = "",
+        by: str = "",
+    ) -> Transfer:
+        """Like ``Ledger.hold``."""
+        result: Transfer = await self._store.run(
+            operations.hold(source, target, amount, key, expires_in, memo, by)
+        )
+        return result
+
+    async def settle(
+        self, hold: str, *, key: str, amount: int | None = None, memo: str = "", by: str = ""
+    ) -> Transfer:
+        """Like ``Ledger.settle``."""
+        result: Transfer = await self._store.run(operations.settle(hold, amount, key, memo, by))
+        return result
+
+    async def release(self, hold: str, *, by: str = "") -> Transfer:
+        """Like ``Ledger.release``."""
+        result: Transfer = await self._store.run(operations.release(hold, by))
+        return result
+
+    async def reverse(self, transfer: str, *, memo: str = "", by: str = "") -> Transfer:
+        """Like ``Ledger.reverse``."""
+        result: Transfer = await self._store.run(operations.reverse(transfer, memo, by))
+        return result
+
+    async def balance(self, account: str) -> Balance:
+        """Like ``Ledger.balance``."""
+        result: Balance = await self._store.run(queries.balance(account))
+        return result
+
+    async def accounts(
+        self, prefix: str = "", *, after: str = "", limit: int = 1000
+    ) -> list[Balance]:
+        """Like ``Ledger.accounts``."""
+        result: list[Balance] = await self._store.run(queries.accounts(prefix, after, limit))
+        return result
+
+    async def find(self, key: str) -> Transfer:
+        """Like ``Ledger.find``."""
+        result: Transfer = await self._store.run(queries.find(key))
+        return result
+
+    async def statement(self, account: str, *, after: int = 0, limit: int = 100) -> list[Line]:
+        """Like ``Ledger.statement``."""
+        result: list[Line] = await self._store.run(queries.statement(account, after, limit))
+        return result
+
+    async def trial_balance(self) -> TrialBalance:
+        """Like ``Ledger.trial_balance``."""
+        result: TrialBalance = await self._store.run(queries.trial_balance())
+        return result
+
+    async def verify(self) -> Difference | None:
+        """Like ``Ledger.verify``."""
+        result: Difference | None = await self._store.run(queries.verify())
+        return result
