@@ -60,6 +60,7 @@ from perkey.errors import (
 )
 
 if TYPE_CHECKING:
+    from perkey.board import AsyncBoard, Board
     from perkey.documents import AsyncDocuments, Documents
     from perkey.leases import AsyncLease, AsyncLeases, Lease, Leases
     from perkey.store.limits import Limits
@@ -72,10 +73,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
+    "AsyncBoard": "perkey.board",
     "AsyncDocuments": "perkey.documents",
     "AsyncLease": "perkey.leases",
     "AsyncLeases": "perkey.leases",
     "AsyncStore": "perkey.stores",
+    "Board": "perkey.board",
     "Change": "perkey.store.views",
     "Document": "perkey.store.views",
     "Documents": "perkey.documents",
@@ -95,12 +98,14 @@ _LAZY = {
 __all__ = [
     "AccountClosed",
     "AccountFrozen",
+    "AsyncBoard",
     "AsyncDocuments",
     "AsyncLease",
     "AsyncLeases",
     "AsyncStore",
     "BackendNotConditional",
     "BalanceOverflow",
+    "Board",
     "Busy",
     "Change",
     "ConditionRequired",

@@ -7,7 +7,9 @@ Time is ``tx.now``, the store's; a client's clock decides nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from perkey.errors import LeaseHeld, LeaseLost, UsageError
 from perkey.flows import steps
@@ -16,6 +18,8 @@ from perkey.observe import events
 from perkey.store.fencing import LeaseState, check_fence, lease_body, lease_state
 from perkey.store.keys import LEASES, Key, in_space
 from perkey.store.transaction import Fence, Outcome, Tx
+
+T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 0.5
@@ -66,13 +70,18 @@ def acquire(key: str, ttl: float, holder: str = "", wait: float = 0.0) -> steps.
     name = lease_key(key)
     length = milliseconds(ttl)
     check_by(holder)
+    return (yield from polling(lambda: _take(name, length, holder), wait))
+
+
+def polling(attempt: Callable[[], steps.Flow[T]], wait: float) -> steps.Flow[T]:
+    """Repeat ``attempt`` while it raises ``LeaseHeld``, for up to ``wait`` seconds."""
     if not wait >= 0:
         raise UsageError(f"expected wait= as 0 or more seconds, found {wait!r}")
     deadline: float | None = None
     pause = FIRST_PAUSE_S
     while True:
         try:
-            return (yield from _take(name, length, holder))
+            return (yield from attempt())
         except LeaseHeld as held:
             # The deadline is counted by the store's time too, which never jumps.
             deadline = held.now + wait * 1000 if deadline is None else deadline
@@ -131,7 +140,11 @@ def renew(key: str, token: int, ttl: float, holder: str = "") -> steps.Flow[int]
         tx.put_body(wanted.lease, lease_body(LeaseState(state.holder, token, expires)))
         return expires, state.holder
 
-    outcome: Outcome = yield steps.Transact((wanted.lease,), extend, holder)
+    try:
+        outcome: Outcome = yield steps.Transact((wanted.lease,), extend, holder)
+    except LeaseLost:
+        yield steps.Emit(events.LateRefused(key, holder, token))
+        raise
     expires, owner = outcome.result
     yield steps.Emit(events.LeaseChanged(key, owner, token, "renewed"))
     return expires  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ from perkey.errors import (
     Conflict,
     ConflictExhausted,
     Gone,
+    LeaseLost,
     NotFound,
     Rejected,
     UsageError,
@@ -170,6 +171,9 @@ def conditional(
     except Rejected as rejected:
         # The rule's name, not its message: a message may quote the value.
         yield steps.Emit(events.RuleRejected(name.name, by, rejected.details.get("rule") or ""))
+        raise
+    except LeaseLost as lost:
+        yield steps.Emit(events.LateRefused(name.name, by, lost.details.get("token") or 0))
         raise
     return outcome
 

@@ -94,6 +94,36 @@ class LeaseChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LateRefused:
+    """A writer whose lease or claim was no longer held was refused."""
+
+    key: str
+    by: str
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChanged:
+    """A board's task was claimed, extended, finished, failed or released."""
+
+    run: str
+    task: str
+    worker: str
+    token: int
+    change: str
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A run was to be declared complete and is not."""
+
+    run: str
+    by: str
+    missing: tuple[str, ...]
+    """Tasks that are not done, and tasks without output."""
+
+
+@dataclass(frozen=True, slots=True)
 class Operated:
     """What became of a call of an operation that runs once."""
 
@@ -118,5 +148,8 @@ Event = (
     | RuleRejected
     | SlowFunction
     | LeaseChanged
+    | LateRefused
+    | TaskChanged
+    | Incomplete
     | Operated
 )
