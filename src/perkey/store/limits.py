@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from perkey.errors import LimitExceeded, UsageError
+from perkey.store.codec import MAX_VALUE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of one store; give ``perkey.open(url, limits=Limits(...))`` your own."""
 
-    value_bytes: int = 8 * 1024 * 1024
-    """The longest encoded value."""
-    depth: int = 100
-    """How deep a value may nest."""
+    value_bytes: int = MAX_VALUE_BYTES
+    """The longest encoded value.  (How deep it may nest is fixed: ``codec.MAX_DEPTH``.)"""
     transaction_keys: int = 1_000
     """How many keys one transaction may declare."""
     batch: int = 512
