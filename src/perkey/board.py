@@ -99,8 +99,9 @@ class Board:
     ) -> int:
         """Claim, call ``handler(claim)`` and finish with its result, until all is finished.
 
-        Returns how many tasks this worker finished.  What the handler raises fails that
-        attempt; a result that comes after the claim ran out is dropped.
+        Returns how many tasks this worker finished.  The claim is extended while the handler
+        runs.  What it raises fails that attempt; a result that comes after the claim ran out
+        all the same is dropped.
         """
         done: int = self._store.run(board.work(self.run, worker, handler, lease, wait))
         return done

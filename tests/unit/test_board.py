@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+import perkey
 from perkey import (
     AsyncBoard,
     Board,
@@ -49,6 +52,11 @@ def take(board: Board, worker: str = "w1", **options: Any) -> Claim:
     claim = board.claim(worker, lease=30, **options)
     assert claim is not None
     return claim
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    while not happened():
+        time.sleep(0.005)
 
 
 def test_a_run_from_start_to_success(board: Board) -> None:
@@ -313,6 +321,33 @@ def test_work_drops_a_result_that_came_too_late(board: Board, clock: ManualClock
 
     assert board.work("w1", handler, lease=30) == 2
     assert {each.output for each in board.complete().tasks} == {"attempt 2"}
+
+
+def test_work_keeps_its_claim_while_the_handler_runs() -> None:
+    with perkey.open("memory://") as store:
+        board = Board(store, "audit")
+        board.create(["slow"])
+
+        def handler(claim: Claim) -> str:
+            wait_for(lambda: len(board.history()) >= 4)  # made by two heartbeats
+            return "done"
+
+        assert board.work("w1", handler, lease=1.5) == 1
+        assert board.complete().tasks[0].attempts == 1
+
+
+async def test_work_keeps_its_claim_on_asyncio() -> None:
+    async with await perkey.aopen("memory://") as store:
+        board = AsyncBoard(store, "audit")
+        await board.create(["slow"])
+
+        async def handler(claim: Claim) -> str:
+            while len(await board.history()) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            return "done"
+
+        assert await board.work("w1", handler, lease=1.5) == 1
+        assert (await board.complete()).tasks[0].attempts == 1
 
 
 def test_work_refuses_an_async_handler_on_threads(board: Board) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -251,13 +252,16 @@ def work(
 ) -> steps.Flow[int]:
     """Claim, call ``handler``, finish; until every task is finished.  Returns how many it did.
 
-    What the handler raises fails that attempt, and another attempt may follow.  A result that
-    comes after the claim ran out is dropped: another worker has the task.
+    While the handler runs, its claim is extended every third of ``lease``.  What it raises
+    fails that attempt, and another attempt may follow.  A result that comes after the claim
+    ran out all the same (the worker was paused) is dropped: another worker has the task.
     """
+    every = milliseconds(lease) / 3000
     done = 0
     while (mine := (yield from claim(run, worker, lease, None, wait))) is not None:
         try:
-            output = yield steps.Call(handler, (mine,))
+            beat = partial(_beat, mine, lease)
+            output = yield steps.Attend(handler, (mine,), every, beat)
         except UsageError:
             raise
         except Exception as error:
@@ -266,6 +270,10 @@ def work(
             continue
         done += yield from _unless_lost(finish(mine, output, None))
     return done
+
+
+def _beat(mine: Claim, lease: float) -> steps.Flow[None]:
+    yield from heartbeat(mine, lease)
 
 
 def _unless_lost(flow: steps.Flow[Any]) -> steps.Flow[bool]:
