@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perkey.observe import events
+from perkey.store.transaction import Outcome, Transaction
 
 Hook = Callable[[Any], None]
 """Called with each event, on whatever thread it happened; must return soon, may not raise."""
@@ -40,11 +41,6 @@ class Observers:
         """Stop calling ``hook``."""
         self._hooks = tuple(each for each in self._hooks if each is not hook)
 
-    @property
-    def wanted(self) -> bool:
-        """Whether anyone listens, so that costly events need not be built for nobody."""
-        return bool(self._hooks)
-
     def emit(self, event: events.Event) -> None:
         """Count ``event`` and hand it to each hook."""
         with self._mutex:
@@ -54,18 +50,21 @@ class Observers:
         for hook in self._hooks:
             self._call(hook, event)
 
-    def committed(self, keys: tuple[str, ...], attempts: int) -> None:
-        """Count a commit without building an event for it."""
-        with self._mutex:
-            self.counts["Committed"] += 1
-            self.attempts[attempts] += 1
-            if len(keys) == 1:
-                self._prefix(keys[0])[0] += 1
+    def committed(self, transaction: Transaction, outcome: Outcome, batch: int) -> None:
+        """Count a commit; the event itself is built only where somebody listens.
 
-    def pass_on(self, event: events.Event) -> None:
-        """Hand an event to the hooks that was counted already."""
-        for hook in self._hooks:
-            self._call(hook, event)
+        Called by the committer's leader, so by one thread at a time.
+        """
+        writes = outcome.writes
+        self.counts["Committed"] += 1
+        self.attempts[outcome.attempts] += 1
+        if len(writes) == 1:
+            self._prefix(writes[0].key[2:])[0] += 1
+        if self._hooks:
+            names = tuple(record.key[2:] for record in writes)
+            event = events.Committed(names, transaction.by, transaction.op, batch, outcome.attempts)
+            for hook in self._hooks:
+                self._call(hook, event)
 
     def _call(self, hook: Hook, event: events.Event) -> None:
         try:
@@ -75,7 +74,8 @@ class Observers:
             _log.exception("an observer of perkey raised; it is ignored")
 
     def _prefix(self, key: str) -> list[int]:
-        name = key.replace(":", "/").partition("/")[0] if "/" in key or ":" in key else "(none)"
+        name, slash, _ = key.partition("/")
+        name = name.partition(":")[0] if slash or ":" in key else "(none)"
         if name not in self._prefixes and len(self._prefixes) >= MAX_PREFIXES:
             name = "(other)"
         return self._prefixes.setdefault(name, [0, 0])

@@ -87,26 +87,20 @@ class Core:
 
     def _report(self, transactions: Sequence[Transaction], outcomes: Sequence[Outcome]) -> None:
         """Count what became of one commit's transactions, and wake the watchers once."""
+        observers = self.observers
+        size = len(transactions)
         wrote = False
         for transaction, outcome in zip(transactions, outcomes, strict=True):
             if outcome.writes:
                 wrote = True
-                self._report_commit(transaction, outcome, len(transactions))
+                observers.committed(transaction, outcome, size)
             elif outcome.replayed:
-                self.observers.emit(events.Replayed(transaction.op, transaction.by))
+                observers.emit(events.Replayed(transaction.op, transaction.by))
             if outcome.seconds > self.limits.slow_fn_s:
                 names = tuple(key[2:] for key in transaction.keys)
-                self.observers.emit(events.SlowFunction(names, transaction.by, outcome.seconds))
+                observers.emit(events.SlowFunction(names, transaction.by, outcome.seconds))
         if wrote:
             self.wake_watchers()
-
-    def _report_commit(self, transaction: Transaction, outcome: Outcome, batch: int) -> None:
-        names = tuple(record.key[2:] for record in outcome.writes)
-        self.observers.committed(names, outcome.attempts)
-        if self.observers.wanted:
-            self.observers.pass_on(
-                events.Committed(names, transaction.by, transaction.op, batch, outcome.attempts)
-            )
 
     # ------------------------------------------------------------------ reading
 

@@ -69,8 +69,11 @@ class Batch:
                 return Unit(doubt.writes, doubt.outcomes, settled=True)
         unit = Unit()
         overlay = dict(heads)
+        started = SYSTEM.monotonic()
         for transaction in self.transactions:
             outcome = evaluate(transaction, overlay, now, self.value_bytes)
+            ended = SYSTEM.monotonic()
+            outcome.seconds, started = ended - started, ended
             unit.outcomes.append(outcome)
             unit.writes.extend(outcome.writes)
         return unit
@@ -81,15 +84,13 @@ def evaluate(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
 
     An exception of ``fn`` becomes the outcome of this transaction alone.
     """
-    started = SYSTEM.monotonic()
     try:
         outcome = _attempt(txn, heads, now, value_bytes)
     except Exception as error:
-        outcome = Outcome(error=error)
-    outcome.seconds = SYSTEM.monotonic() - started
+        return Outcome(error=error)
     for record in outcome.writes:
         if record.key in heads:
-            heads[Key(record.key)] = record
+            heads[record.key] = record  # type: ignore[index]  # its hash is its text's
     return outcome
 
 
@@ -100,24 +101,27 @@ def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
             return earlier
     if txn.fence is not None:
         check_fence(txn.fence, heads[txn.fence.lease], now)
-    tx = Tx(txn.keys, heads, txn.by, now)
+    own = {key: heads[key] for key in txn.keys}
+    tx = Tx(own, txn.by, now)
     result = txn.fn(tx)
     check_result(result)
     puts = tx.finish()
     if txn.strict:
-        _check_pure(txn, heads, now, result, tx, puts)
+        _check_pure(txn, own, now, result, tx, puts)
     if txn.claim is not None:
         puts[txn.claim.key] = (receipts.body(txn.claim, result, now), None)
-    writes = [_record(txn, key, put, heads[key], now, value_bytes) for key, put in puts.items()]
+    if not puts and not tx.appends:
+        return Outcome(result)
+    writes = [_record(txn, key, put, own[key], now, value_bytes) for key, put in puts.items()]
     for key, body in tx.appends.items():
         writes.append(Record(key, 1, body, txn.by, now, txn.op))
-    return Outcome(result=result, writes=tuple(writes))
+    return Outcome(result, None, tuple(writes))
 
 
 def _check_pure(
-    txn: Transaction, heads: Heads, now: int, result: object, first: Tx, puts: Puts
+    txn: Transaction, own: Heads, now: int, result: object, first: Tx, puts: Puts
 ) -> None:
-    again = Tx(txn.keys, heads, txn.by, now)
+    again = Tx(own, txn.by, now)
     second = txn.fn(again)
     check_result(second)
     if second != result or again.finish() != puts or again.appends != first.appends:

@@ -15,6 +15,7 @@ from perkey.store.record import Record
 Fn = Callable[["Tx"], Any]
 
 _ABSENT = object()
+_PLAIN = frozenset({type(None), bool, int, float, str, dict, list, tuple})
 _LAZY = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
@@ -75,12 +76,10 @@ class Tx:
     assigning it changes nothing.  Touching any other key raises ``UndeclaredKey``.
     """
 
-    __slots__ = ("_heads", "_keys", "_puts", "appends", "by", "now")
+    __slots__ = ("_heads", "_puts", "appends", "by", "now")
 
-    def __init__(
-        self, keys: tuple[Key, ...], heads: dict[Key, Record | None], by: str, now: int
-    ) -> None:
-        self._keys = keys
+    def __init__(self, heads: dict[Key, Record | None], by: str, now: int) -> None:
+        """``heads`` has exactly the declared keys."""
         self._heads: dict[Key, Record | None] | None = heads
         self._puts: dict[Key, tuple[bytes | None, int | None]] = {}
         self.appends: dict[Key, bytes] = {}
@@ -118,15 +117,19 @@ class Tx:
 
     def record(self, key: str) -> Record | None:
         """The whole record at the start of this transaction, a tombstone included."""
-        return self._table()[self._declared(key)]
+        name = key if type(key) is Key else stored(key)
+        heads = self._heads
+        if heads is None or name not in heads:
+            raise self._refusal(key)
+        return heads[name]
 
     def body(self, key: str) -> bytes | None:
         """The encoded current value: what was assigned here, else what the store has."""
-        name = self._declared(key)
+        name = key if type(key) is Key else stored(key)
         put = self._puts.get(name)
-        if put is not None:
+        if put is not None and self._heads is not None:
             return put[0]
-        head = self._table()[name]
+        head = self.record(name)
         return None if head is None else head.body
 
     def put_body(self, key: str, body: bytes | None, base: int | None = None) -> None:
@@ -134,8 +137,9 @@ class Tx:
 
         ``base`` is the version the author had read, where it is not the current one.
         """
-        name = self._declared(key)
-        self._table()
+        name = key if type(key) is Key else stored(key)
+        if self._heads is None or name not in self._heads:
+            raise self._refusal(key)
         self._puts[name] = (body, base)
 
     def append(self, key: Key, body: bytes) -> None:
@@ -144,7 +148,8 @@ class Tx:
         Only for numbered streams: the number must come from a declared record that this
         transaction advances, so that nobody else can ever write the same key.
         """
-        self._table()
+        if self._heads is None:
+            raise self._refusal(key)
         self.appends[key] = body
 
     def savepoint(self) -> tuple[dict[Key, tuple[bytes | None, int | None]], dict[Key, bytes]]:
@@ -157,21 +162,15 @@ class Tx:
         """Forget what was assigned since ``mark``."""
         self._puts, self.appends = mark
 
-    def _declared(self, key: str) -> Key:
-        name = stored(key)
-        if name not in self._keys:
-            declared = ", ".join(repr(str(k.name)) for k in self._keys[:8])
-            raise UndeclaredKey(
-                f"this transaction declared {declared}, but its function touched {key!r}; "
-                "declare every key in transact(keys, ...)",
-                key=str(key),
-            )
-        return name
-
-    def _table(self) -> dict[Key, Record | None]:
+    def _refusal(self, key: str) -> UsageError:
         if self._heads is None:
-            raise UsageError("this transaction is over; tx cannot be used after its function")
-        return self._heads
+            return UsageError("this transaction is over; tx cannot be used after its function")
+        declared = ", ".join(repr(str(each.name)) for each in list(self._heads)[:8])
+        return UndeclaredKey(
+            f"this transaction declared {declared}, but its function touched {str(key)!r}; "
+            "declare every key in transact(keys, ...)",
+            key=str(key),
+        )
 
     def finish(self) -> dict[Key, tuple[bytes | None, int | None]]:
         """End the function's access and return what it assigned."""
@@ -184,7 +183,7 @@ def check_fn(fn: object) -> None:
     if not callable(fn):
         raise UsageError(f"expected a function of one argument, found {type(fn).__name__}")
     code = getattr(fn, "__code__", None)
-    if (code is not None and code.co_flags & _LAZY) or inspect.iscoroutinefunction(fn):
+    if code.co_flags & _LAZY if code is not None else inspect.iscoroutinefunction(fn):
         raise UsageError(
             "expected a plain function, found an async function or a generator: it may run "
             "again and must not wait for anything; do the waiting first and pass its result in"
@@ -193,6 +192,8 @@ def check_fn(fn: object) -> None:
 
 def check_result(result: object) -> None:
     """Refuse a result that would only run after the commit."""
+    if type(result) in _PLAIN:
+        return
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
         result.close()
     elif not (inspect.isawaitable(result) or inspect.isasyncgen(result)):

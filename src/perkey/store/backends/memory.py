@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from perkey.clock import SYSTEM, Clock
@@ -29,6 +29,8 @@ class MemoryBackend:
         self._clock = clock
         self._heads: dict[Key, Record] = {}
         self._order: list[bytes] = []
+        self._new: list[bytes] = []
+        """Keys not yet in ``_order``: sorted in when somebody scans, not on every write."""
         self._history: dict[Key, list[Record]] = {}
         self._log: dict[int, Record] = {}
         self._places: dict[tuple[str, int], int] = {}
@@ -61,7 +63,7 @@ class MemoryBackend:
     def _write(self, record: Record) -> None:
         key = Key(record.key)
         if key not in self._heads:
-            insort(self._order, key.encode())
+            self._new.append(key.encode())
         self._heads[key] = record
         if keeps_history(key):
             self._seq += 1
@@ -73,6 +75,8 @@ class MemoryBackend:
 
     def _retain(self, versions: list[Record], now: int) -> None:
         drop = max(0, len(versions) - self.limits.keep_versions)
+        if not drop and self.limits.keep_s is None:
+            return
         if self.limits.keep_s is not None:
             oldest = now - int(self.limits.keep_s * 1000)
             while drop < len(versions) - 1 and versions[drop].at < oldest:
@@ -84,6 +88,10 @@ class MemoryBackend:
         del versions[:drop]
 
     def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+        if self._new:
+            self._order += self._new
+            self._order.sort()
+            self._new.clear()
         start = bisect_right(self._order, max(after.encode(), prefix.encode()))
         if after < prefix and start and self._order[start - 1] == prefix.encode():
             start -= 1
