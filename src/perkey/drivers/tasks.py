@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from perkey.drivers.threads import transaction
+from perkey.drivers.threads import prepare
 from perkey.flows import steps
 from perkey.store.core import Core
 
@@ -36,7 +36,7 @@ async def run(flow: steps.Flow[T], core: Core) -> T:
 
 
 async def _transact(core: Core, step: steps.Transact) -> Any:
-    outcome = await core.transact_async(transaction(core, step), step.timeout)
+    outcome = await core.transact_async(prepare(core, step), step.timeout)
     if outcome.error is not None:
         raise outcome.error
     return outcome

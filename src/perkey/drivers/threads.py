@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from perkey.errors import UsageError
 from perkey.flows import steps
 from perkey.store.core import Core
-from perkey.store.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -36,22 +35,16 @@ def run(flow: steps.Flow[T], core: Core) -> T:
             send = flow.throw
 
 
-def transaction(core: Core, step: steps.Transact) -> Transaction:
-    """The transaction that a ``Transact`` step asks for."""
-    return Transaction(
-        step.keys,
-        step.fn,
-        step.by,
-        step.op or core.clock.token(),
-        step.fence,
-        step.claim,
-        core.strict,
-        step.attempts,
-    )
+def prepare(core: Core, step: steps.Transact) -> steps.Transact:
+    """Give a transaction what its flow does not know: an id, and the store's strictness."""
+    if not step.op:
+        step.op = core.clock.token()
+    step.strict = core.strict
+    return step
 
 
 def _transact(core: Core, step: steps.Transact) -> Any:
-    outcome = core.transact(transaction(core, step), step.timeout)
+    outcome = core.transact(prepare(core, step), step.timeout)
     if outcome.error is not None:
         raise outcome.error
     return outcome

@@ -13,26 +13,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from perkey.store.keys import Key
-from perkey.store.transaction import Claim, Fence, Fn
+from perkey.store.transaction import Transaction
 
 T = TypeVar("T")
 
 Flow = Generator["Step", Any, T]
 
 
-@dataclass(frozen=True, slots=True)
-class Transact:
+class Transact(Transaction):
     """Commit ``fn`` over ``keys``; the answer is the ``Outcome`` (its error is raised)."""
-
-    keys: tuple[Key, ...]
-    fn: Fn
-    by: str = ""
-    fence: Fence | None = None
-    claim: Claim | None = None
-    timeout: float | None = None
-    attempts: int | None = None
-    op: str = ""
-    """The write's id where the caller minted it; else the driver mints one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from perkey.errors import NotFound, UndeclaredKey, UsageError
 from perkey.store import codec
 from perkey.store.keys import Key, stored
@@ -39,8 +41,7 @@ class Claim:
     """When the stored result may be dropped, in ms of store time after the commit."""
 
 
-@dataclass(slots=True)
-class Transaction:
+class Transaction(msgspec.Struct):
     """What a caller hands to the committer.  ``fn`` may run more than once."""
 
     keys: tuple[Key, ...]
@@ -48,15 +49,17 @@ class Transaction:
     fn: Fn
     by: str = ""
     op: str = ""
+    """The id of the write, minted by the driver where the caller has none."""
     fence: Fence | None = None
     claim: Claim | None = None
     strict: bool = False
     attempts: int | None = None
     """Overrides ``Limits.attempts`` on stores that can only compare-and-swap."""
+    timeout: float | None = None
+    """Seconds to wait for its turn; None: ``Limits.timeout_s``."""
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(msgspec.Struct):
     """What became of a transaction: ``result`` or ``error``, never both."""
 
     result: Any = None
