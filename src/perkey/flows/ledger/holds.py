@@ -8,14 +8,15 @@ exactly one of them wins.  The model is the two-phase transfer of TigerBeetle.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from perkey.errors import Expired, InvalidState, LimitExceeded, NotFound, UsageError
+from perkey.flows.ledger import posting
 from perkey.flows.ledger.model import (
     MAX_OPEN_HOLDS,
     Account,
     OpenHold,
     Posting,
+    account_key,
     check_amount,
     decode_posting,
     encode,
@@ -26,15 +27,14 @@ from perkey.flows.ledger.posting import (
     Order,
     Transfer,
     check_accounts,
-    check_balanced,
     check_funds,
     check_usable,
+    load_all,
+    post_legs,
     replay,
     save,
     view,
-    write_legs,
 )
-from perkey.store.keys import Key
 from perkey.store.transaction import Tx
 
 
@@ -51,24 +51,20 @@ def hold(order: Order, lasts_ms: int | None) -> Callable[[Tx], Transfer]:
     """Keep the order's amount back on its source account."""
 
     def fn(tx: Tx) -> Transfer:
-        name = transfer_key(order.key)
-        earlier = tx.body(name)
+        earlier = tx.body(order.record)
         if earlier is not None:
             return replay(order, decode_posting(earlier))
-        accounts = {account: load(tx, account) for account, _ in order.legs}
-        check_balanced(order, accounts)
+        accounts = load_all(tx, order)
         for account, each in accounts.items():
             check_usable(account, each)
         (source, _), (_, amount) = order.legs
         check_funds(source, accounts[source], amount, tx.now)
         expires = None if lasts_ms is None else tx.now + lasts_ms
         _keep_back(source, accounts[source], OpenHold(order.key, amount, expires or 0), expires)
-        save(tx, source, accounts[source])
-        posting = Posting(
-            "hold", list(order.legs), [], tx.now, tx.by, order.memo, "", expires, "pending"
-        )
-        tx.put_body(name, encode(posting))
-        return view(order.key, posting, replayed=False)
+        save(tx, order.sides[0].key, accounts[source])
+        pending = Posting("hold", order.legs, [], tx.now, tx.by, order.memo, "", expires, "pending")
+        tx.put_body(order.record, encode(pending))
+        return view(order.key, pending, replayed=False)
 
     return fn
 
@@ -93,31 +89,31 @@ def settle(order: Order, amount: int | None) -> Callable[[Tx], Transfer]:
 
     def fn(tx: Tx) -> Transfer:
         wanted = order if amount is None else with_amount(order, amount)
-        earlier = tx.body(transfer_key(order.key))
+        earlier = tx.body(order.record)
         if earlier is not None:
             return replay(wanted, decode_posting(earlier))
         pending = _pending(tx, order.refers)
         whole = pending.asked[1][1]
         if amount is not None and amount > whole:
             raise UsageError(f"expected at most the held {whole}, found {amount}")
-        accounts = {account: load(tx, account) for account, _ in order.legs}
+        accounts = load_all(tx, wanted)
         _give_back(accounts[order.legs[0][0]], order.refers, pending)
         check_accounts(wanted, accounts, tx.now)
-        legs = write_legs(tx, order.key, wanted.legs, accounts)
         _end(tx, order.refers, pending, "settled")
-        posting = Posting(
-            "settle", list(wanted.legs), legs, tx.now, tx.by, order.memo, order.refers
-        )
-        tx.put_body(transfer_key(order.key), encode(posting))
-        return view(order.key, posting, replayed=False)
+        return post_legs(tx, wanted, accounts)
 
     return fn
 
 
 def with_amount(order: Order, amount: int) -> Order:
-    """The same order over another amount."""
+    """The same settlement over another amount."""
     (source, _), (target, _) = order.legs
-    return replace(order, legs=((source, -amount), (target, amount)))
+    return settlement(order.refers, source, target, amount, order.key, order.memo)
+
+
+def settlement(hold_key: str, source: str, target: str, amount: int, key: str, memo: str) -> Order:
+    """The order that settles a hold with ``amount``."""
+    return posting.order(key, ((source, -amount), (target, amount)), "settle", memo, hold_key)
 
 
 def release(key: str, source: str) -> Callable[[Tx], Transfer]:
@@ -130,7 +126,7 @@ def release(key: str, source: str) -> Callable[[Tx], Transfer]:
         pending = _pending(tx, key, expired_too=True)
         account = load(tx, source)
         _give_back(account, key, pending)
-        save(tx, source, account)
+        save(tx, account_key(source), account)
         return view(key, _end(tx, key, pending, "released"), replayed=False)
 
     return fn
@@ -161,12 +157,6 @@ def _end(tx: Tx, key: str, pending: Posting, state: str) -> Posting:
     pending.state = state
     tx.put_body(transfer_key(key), encode(pending))
     return pending
-
-
-def hold_keys(hold_key: str, source: str, target: str, key: str) -> tuple[Key, ...]:
-    """What settling declares: the hold, both accounts, and the settlement."""
-    order = Order(key, ((source, 0), (target, 0)))
-    return tuple(sorted({*order.keys, transfer_key(hold_key)}))
 
 
 def held_amount(amount: int | None) -> int | None:

@@ -8,6 +8,7 @@ idempotency key, and is its receipt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -81,7 +82,7 @@ class Posting(msgspec.Struct, array_like=True):
 
     kind: str
     """transfer | post | hold | settle | release | reverse"""
-    asked: list[tuple[str, int]]
+    asked: Sequence[tuple[str, int]]
     """What was asked for, to tell a replay from a reuse of its key."""
     legs: list[Leg]
     at: int
@@ -138,8 +139,13 @@ def load(tx: Tx, name: str) -> Account:
     """The account, or ``NotFound``."""
     body = tx.body(account_key(name))
     if body is None:
-        raise NotFound(f"there is no account {name!r}; open it with open_account()", key=name)
+        raise no_account(name)
     return decode_account(body)
+
+
+def no_account(name: str) -> NotFound:
+    """The error for an account that nobody opened."""
+    return NotFound(f"there is no account {name!r}; open it with open_account()", key=name)
 
 
 def check_amount(amount: Any, what: str = "amount") -> int:

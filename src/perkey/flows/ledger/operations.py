@@ -27,6 +27,7 @@ from perkey.flows.ledger.posting import (
     Order,
     Transfer,
     execute,
+    order,
     perform,
     posting_order,
     save,
@@ -127,7 +128,7 @@ def set_state(name: str, state: str, by: str) -> steps.Flow[Account]:
                 key=name,
             )
         account.state = wanted
-        save(tx, name, account)
+        save(tx, key, account)
         return account
 
     return (yield from _commit([key], fn, by))
@@ -140,20 +141,23 @@ def transfer(
     source: str, target: str, amount: int, key: str, memo: str, by: str, timeout: float | None
 ) -> steps.Flow[Transfer]:
     """Move ``amount``; one transaction over both accounts and the key."""
-    order = transfer_order(source, target, amount, key, memo)
-    return (yield from _commit(order.keys, execute(order), by, timeout))
+    check_by(by)
+    wanted = transfer_order(source, target, amount, key, memo)
+    outcome: Outcome = yield steps.Transact(wanted.keys, execute(wanted), by, timeout=timeout)
+    moved: Transfer = outcome.result
+    return moved
 
 
 def post(entries: Sequence[tuple[str, int]], key: str, memo: str, by: str) -> steps.Flow[Transfer]:
     """Post many legs at once; zero for each unit."""
-    order = posting_order(entries, key, memo)
-    return (yield from _commit(order.keys, execute(order), by))
+    wanted = posting_order(entries, key, memo)
+    return (yield from _commit(wanted.keys, execute(wanted), by))
 
 
 def plan(source: str, target: str, amount: int, key: str, memo: str) -> Plan:
     """A transfer to compose into another transaction."""
-    order = transfer_order(source, target, amount, key, memo)
-    return Plan(order.keys, execute(order))
+    wanted = transfer_order(source, target, amount, key, memo)
+    return Plan(wanted.keys, execute(wanted))
 
 
 def transfers(rows: Sequence[Sequence[Any]], by: str) -> steps.Flow[list[Item]]:
@@ -166,7 +170,7 @@ def transfers(rows: Sequence[Sequence[Any]], by: str) -> steps.Flow[list[Item]]:
     done: list[Item] = []
     for start in range(0, len(orders), CHUNK):
         chunk = orders[start : start + CHUNK]
-        keys = {key for order in chunk if isinstance(order, Order) for key in order.keys}
+        keys = {key for each in chunk if isinstance(each, Order) for key in each.keys}
         done += yield from _commit(list(keys), partial(_bulk, orders=chunk), by)
     return done
 
@@ -183,13 +187,13 @@ def _row(row: Sequence[Any]) -> Order | PerkeyError:
 
 def _bulk(tx: Tx, orders: Sequence[Order | PerkeyError]) -> list[Item]:
     items: list[Item] = []
-    for order in orders:
-        if isinstance(order, PerkeyError):
-            items.append(Item(None, order))
+    for each in orders:
+        if isinstance(each, PerkeyError):
+            items.append(Item(None, each))
             continue
         mark = tx.savepoint()
         try:
-            items.append(Item(perform(tx, order), None))
+            items.append(Item(perform(tx, each), None))
         except PerkeyError as error:
             tx.rollback(mark)
             items.append(Item(None, error))
@@ -209,19 +213,18 @@ def hold(
     by: str,
 ) -> steps.Flow[Transfer]:
     """Keep ``amount`` back on ``source`` for ``target``."""
-    asked = transfer_order(source, target, amount, key, memo)
-    order = Order(key, asked.legs, "hold", memo)
+    wanted = transfer_order(source, target, amount, key, memo, "hold")
     lasts = holds.check_expiry(expires_in)
-    return (yield from _commit(order.keys, holds.hold(order, lasts), by))
+    return (yield from _commit(wanted.keys, holds.hold(wanted, lasts), by))
 
 
 def settle(hold_key: str, amount: int | None, key: str, memo: str, by: str) -> steps.Flow[Transfer]:
     """Post a hold, or a part of it."""
     amount = holds.held_amount(amount)
     (source, _), (target, whole) = yield from _legs_of(hold_key)
-    order = Order(key, ((source, -whole), (target, whole)), "settle", memo, hold_key)
-    keys = holds.hold_keys(hold_key, source, target, key)
-    return (yield from _commit(keys, holds.settle(order, amount), by))
+    wanted = holds.settlement(hold_key, source, target, whole, key, memo)
+    keys = [*wanted.keys, transfer_key(hold_key)]
+    return (yield from _commit(keys, holds.settle(wanted, amount), by))
 
 
 def release(hold_key: str, by: str) -> steps.Flow[Transfer]:
@@ -240,8 +243,8 @@ def reverse(original: str, memo: str, by: str) -> steps.Flow[Transfer]:
     if not found.legs or found.kind == "reverse":
         raise InvalidState(f"a {found.kind} cannot be reversed", key=original)
     legs = tuple((leg.account, -leg.amount) for leg in found.legs)
-    order = Order(reversal_key(original), legs, "reverse", memo, original)
-    return (yield from _commit(order.keys, execute(order), by))
+    wanted = order(reversal_key(original), legs, "reverse", memo, original)
+    return (yield from _commit(wanted.keys, execute(wanted), by))
 
 
 def reversal_key(original: str) -> str:
@@ -252,7 +255,7 @@ def reversal_key(original: str) -> str:
     return key
 
 
-def _legs_of(hold_key: str) -> steps.Flow[list[tuple[str, int]]]:
+def _legs_of(hold_key: str) -> steps.Flow[Sequence[tuple[str, int]]]:
     """A hold's legs; they never change, so they may be read before the transaction."""
     (record,) = yield steps.Read([transfer_key(hold_key)])
     if record is None or record.body is None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
+
+import msgspec
 
 from perkey.errors import (
     AccountClosed,
@@ -27,24 +29,25 @@ from perkey.flows.ledger.model import (
     FROZEN,
     MAX_AMOUNT,
     MAX_LEGS,
+    OPEN,
     Account,
     Entry,
     Leg,
     Posting,
     account_key,
     check_amount,
+    decode_account,
     decode_posting,
     encode,
     entry_key,
-    load,
+    no_account,
     transfer_key,
 )
 from perkey.store.keys import Key
 from perkey.store.transaction import Tx
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(msgspec.Struct, frozen=True):
     """A posting as its caller sees it."""
 
     key: str
@@ -66,36 +69,66 @@ class Transfer:
         return sum(leg.amount for leg in self.legs if leg.amount > 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Side(msgspec.Struct, frozen=True):
+    """What a posting does to one account: the sums of its legs there."""
+
+    account: str
+    key: Key
+    out: int
+    come: int
+
+
+class Order(msgspec.Struct, frozen=True):
     """A posting that somebody wants: checked as far as that goes without the accounts."""
 
     key: str
     legs: tuple[tuple[str, int], ...]
-    kind: str = "transfer"
-    memo: str = ""
-    refers: str = ""
+    kind: str
+    memo: str
+    refers: str
+    record: Key
+    """Where the posting with this key is."""
+    sides: tuple[Side, ...]
+    """One per account, in the order they first appear."""
 
     @property
     def keys(self) -> tuple[Key, ...]:
         """What its transaction declares."""
-        return tuple(
-            sorted({transfer_key(self.key), *(account_key(name) for name, _ in self.legs)})
-        )
+        return tuple(sorted([self.record, *[side.key for side in self.sides]]))
 
 
-def transfer_order(source: str, target: str, amount: int, key: str, memo: str) -> Order:
+def order(
+    key: str,
+    legs: tuple[tuple[str, int], ...],
+    kind: str = "transfer",
+    memo: str = "",
+    refers: str = "",
+) -> Order:
+    """Name the records that a posting touches."""
+    check_memo(memo)
+    if len(legs) == 2 and legs[0][0] != legs[1][0]:
+        sides = [Side(name, account_key(name), max(-n, 0), max(n, 0)) for name, n in legs]
+    else:
+        sums: dict[str, tuple[int, int]] = {}
+        for name, amount in legs:
+            out, come = sums.get(name, (0, 0))
+            sums[name] = (out - min(amount, 0), come + max(amount, 0))
+        sides = [Side(name, account_key(name), *both) for name, both in sums.items()]
+    return Order(key, legs, kind, memo, refers, transfer_key(key), tuple(sides))
+
+
+def transfer_order(
+    source: str, target: str, amount: int, key: str, memo: str = "", kind: str = "transfer"
+) -> Order:
     """Check a transfer; the accounts themselves are looked at inside the transaction."""
     check_amount(amount)
     if source == target:
         raise SameAccount(f"expected two different accounts, found {source!r} twice")
-    check_memo(memo)
-    return Order(key, ((source, -amount), (target, amount)), memo=memo)
+    return order(key, ((source, -amount), (target, amount)), kind, memo)
 
 
 def posting_order(entries: Sequence[tuple[str, int]], key: str, memo: str) -> Order:
     """Check a posting of many legs; whether they balance shows with the accounts' units."""
-    check_memo(memo)
     legs = tuple((name, amount) for name, amount in entries)
     if not 2 <= len(legs) <= MAX_LEGS:
         raise LimitExceeded(f"expected 2 to {MAX_LEGS} entries in a posting, found {len(legs)}")
@@ -103,7 +136,7 @@ def posting_order(entries: Sequence[tuple[str, int]], key: str, memo: str) -> Or
         if type(amount) is not int:
             raise InvalidAmount(f"expected amounts as int, found {type(amount).__name__}")
         check_amount(abs(amount), "an entry's amount")
-    return Order(key, legs, "post", memo)
+    return order(key, legs, "post", memo)
 
 
 def check_memo(memo: str) -> None:
@@ -112,24 +145,34 @@ def check_memo(memo: str) -> None:
         raise UsageError("expected memo= as text of at most 1000 characters")
 
 
-def execute(order: Order) -> Callable[[Tx], Transfer]:
-    """The pure function that does ``order`` inside a transaction over ``order.keys``."""
-    return lambda tx: perform(tx, order)
+def execute(wanted: Order) -> Callable[[Tx], Transfer]:
+    """The pure function that does ``wanted`` inside a transaction over ``wanted.keys``."""
+    return partial(perform, order=wanted)
 
 
 def perform(tx: Tx, order: Order) -> Transfer:
     """Replay ``order`` if its key was used for it before, else post it."""
-    name = transfer_key(order.key)
-    earlier = tx.body(name)
+    earlier = tx.body(order.record)
     if earlier is not None:
         return replay(order, decode_posting(earlier))
-    accounts = {account: load(tx, account) for account, _ in order.legs}
-    check_balanced(order, accounts)
+    accounts = load_all(tx, order)
     check_accounts(order, accounts, tx.now)
-    legs = write_legs(tx, order.key, order.legs, accounts)
-    posting = Posting(order.kind, list(order.legs), legs, tx.now, tx.by, order.memo, order.refers)
-    tx.put_body(name, encode(posting))
-    return view(order.key, posting, replayed=False)
+    return post_legs(tx, order, accounts)
+
+
+def load_all(tx: Tx, order: Order) -> dict[str, Account]:
+    """The accounts of ``order``; they exist, and its legs balance in their units."""
+    accounts: dict[str, Account] = {}
+    units: set[tuple[str, int]] = set()
+    for side in order.sides:
+        body = tx.body(side.key)
+        if body is None:
+            raise no_account(side.account)
+        account = accounts[side.account] = decode_account(body)
+        units.add((account.unit, account.scale))
+    if len(units) > 1 or order.kind == "post":
+        check_balanced(order, accounts)
+    return accounts
 
 
 def replay(order: Order, found: Posting) -> Transfer:
@@ -167,13 +210,17 @@ def check_balanced(order: Order, accounts: dict[str, Account]) -> None:
 
 def check_accounts(order: Order, accounts: dict[str, Account], now: int) -> None:
     """States, funds and overflow, on the net of each account's legs."""
-    for name, account in accounts.items():
-        check_usable(name, account)
-        out = -sum(amount for leg, amount in order.legs if leg == name and amount < 0)
-        come = sum(amount for leg, amount in order.legs if leg == name and amount > 0)
-        check_room(name, account, out, come)
-        if out > come:
-            check_funds(name, account, out - come, now)
+    for side in order.sides:
+        account = accounts[side.account]
+        if account.state != OPEN:
+            check_usable(side.account, account)
+        if account.debits + side.out > MAX_AMOUNT or account.credits + side.come > MAX_AMOUNT:
+            raise BalanceOverflow(
+                f"the sum of the entries of {side.account!r} would exceed {MAX_AMOUNT}",
+                key=side.account,
+            )
+        if side.out > side.come and account.floor is not None:
+            check_funds(side.account, account, side.out - side.come, now)
 
 
 def check_usable(name: str, account: Account) -> None:
@@ -182,14 +229,6 @@ def check_usable(name: str, account: Account) -> None:
         raise AccountFrozen(f"account {name!r} is frozen", key=name)
     if account.state == CLOSED:
         raise AccountClosed(f"account {name!r} is closed", key=name)
-
-
-def check_room(name: str, account: Account, out: int, come: int) -> None:
-    """No side's sum may leave 63 bits."""
-    if account.debits + out > MAX_AMOUNT or account.credits + come > MAX_AMOUNT:
-        raise BalanceOverflow(
-            f"the sum of the entries of {name!r} would exceed {MAX_AMOUNT}", key=name
-        )
 
 
 def check_funds(name: str, account: Account, amount: int, now: int) -> None:
@@ -206,12 +245,11 @@ def check_funds(name: str, account: Account, amount: int, now: int) -> None:
         )
 
 
-def write_legs(
-    tx: Tx, key: str, legs: Sequence[tuple[str, int]], accounts: dict[str, Account]
-) -> list[Leg]:
-    """Move the balances and append an entry for each leg."""
-    written: list[Leg] = []
-    for name, amount in legs:
+def post_legs(tx: Tx, order: Order, accounts: dict[str, Account]) -> Transfer:
+    """Move the balances, append an entry for each leg, and write the posting."""
+    key, now = order.key, tx.now
+    legs: list[Leg] = []
+    for name, amount in order.legs:
         account = accounts[name]
         if amount < 0:
             account.debits -= amount
@@ -219,18 +257,21 @@ def write_legs(
             account.credits += amount
         account.entries += 1
         balance = account.credits - account.debits
-        written.append(Leg(name, amount, balance, account.entries))
-        tx.append(entry_key(name, account.entries), encode(Entry(key, amount, balance, tx.now)))
-    for name, account in accounts.items():
-        save(tx, name, account)
-    return written
+        legs.append(Leg(name, amount, balance, account.entries))
+        entry = Entry(key, amount, balance, now)
+        tx.append(entry_key(name, account.entries), encode(entry))
+    for side in order.sides:
+        save(tx, side.key, accounts[side.account])
+    posting = Posting(order.kind, order.legs, legs, now, tx.by, order.memo, order.refers)
+    tx.put_body(order.record, encode(posting))
+    return view(key, posting, replayed=False)
 
 
-def save(tx: Tx, name: str, account: Account) -> None:
+def save(tx: Tx, key: Key, account: Account) -> None:
     """Write an account back; holds that have expired are forgotten on the way."""
     if account.holds:
         account.holds = [hold for hold in account.holds if tx.now < hold.expires]
-    tx.put_body(account_key(name), encode(account))
+    tx.put_body(key, encode(account))
 
 
 def view(key: str, posting: Posting, *, replayed: bool) -> Transfer:
