@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-RECENT_OPS = 16
-"""How many earlier writes a record remembers by their ``op``."""
+RECENT_OPS_CHARS = 300
+"""How much text a record spends on remembering earlier writes by their ``op``: about 16."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -24,8 +24,9 @@ class Record(msgspec.Struct, frozen=True):
     """Milliseconds since the epoch, by the store's time."""
     op: str = ""
     """The id of the write that made this version."""
-    ops: tuple[str, ...] = ()
-    """The ids of the writes before it, newest first: ``ops[0]`` made ``version - 1``."""
+    ops: str = ""
+    """The ids of the writes before it, newest first, a space between: the first of them made
+    ``version - 1``.  One text, so that moving it costs no more than moving a number."""
     fence: int = 0
     """The largest fencing token that ever wrote this key."""
     base: int = 0
@@ -41,16 +42,20 @@ def op_at(record: Record, version: int) -> str | None:
     age = record.version - version
     if age == 0:
         return record.op
-    if 0 < age <= len(record.ops):
-        return record.ops[age - 1]
-    return None
+    if age < 0 or not record.ops:
+        return None
+    ops = record.ops.split(" ")
+    return ops[age - 1] if age <= len(ops) else None
 
 
-def following(head: Record | None) -> tuple[int, tuple[str, ...], int]:
+def following(head: Record | None) -> tuple[int, str, int]:
     """(version, ops, fence) for the write that comes after ``head``."""
     if head is None:
-        return 1, (), 0
-    return head.version + 1, (head.op, *head.ops[: RECENT_OPS - 1]), head.fence
+        return 1, "", 0
+    ops = f"{head.op} {head.ops}" if head.ops else head.op
+    if len(ops) > RECENT_OPS_CHARS:
+        ops = ops[:RECENT_OPS_CHARS].rpartition(" ")[0]
+    return head.version + 1, ops, head.fence
 
 
 class Page(msgspec.Struct, frozen=True):

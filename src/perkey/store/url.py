@@ -73,6 +73,8 @@ def parse(url: str) -> Location:
         port = parts.port
     except ValueError as error:
         raise UsageError(f"the store URL cannot be read: {error}") from None
+    if parts.fragment:
+        raise UsageError("a store URL has no #part; write %23 for a # in a path")
     return Location(
         url=url,
         scheme=parts.scheme,

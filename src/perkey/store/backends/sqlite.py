@@ -1,0 +1,298 @@
+"""Records in an SQLite file: durable, in the user's own process, shared by its processes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from perkey.clock import SYSTEM, Clock, host_ms
+from perkey.errors import UsageError
+from perkey.store.abc import Backend
+from perkey.store.backends import sqlite_open, sqlite_schema
+from perkey.store.backends import sqlite_queries as queries
+from perkey.store.backends.sqlite_errors import BUSY, code, translated
+from perkey.store.backends.sqlite_time import STEP_MS
+from perkey.store.backends.sqlite_turn import FIRST_PAUSE_S, Turn, waited_in_vain
+from perkey.store.evaluate import Batch
+from perkey.store.keys import HISTORY_SPACES, Key, keeps_history
+from perkey.store.limits import Limits
+from perkey.store.record import Page, Record
+from perkey.store.transaction import Outcome
+from perkey.store.url import Location
+
+DURABILITY = {
+    "FULL": "flushed to the disk before the call returns; survives a power cut",
+    "EXTRA": "flushed to the disk, folder included, before the call returns",
+    "NORMAL": "survives the death of every process; a power cut may take the last commits",
+    "OFF": "survives the death of every process; a power cut may damage the file",
+}
+
+
+class SqliteBackend:
+    """One connection to one file.  The reader is a second one of the same kind."""
+
+    name = "sqlite"
+    atomic_keys: int | None = None
+    time_source = "host"
+
+    def __init__(
+        self,
+        options: sqlite_open.Options,
+        connection: sqlite3.Connection,
+        offset: int,
+        limits: Limits,
+        clock: Clock,
+        turn: Turn | None = None,
+    ) -> None:
+        self.limits = limits
+        self.blocking = not options.in_memory
+        self.durability = (
+            "none: everything is gone when the process ends"
+            if options.in_memory
+            else DURABILITY[options.synchronous]
+        )
+        self._options = options
+        self._connection = connection
+        self._run = connection.execute
+        self._offset = offset
+        self._clock = clock
+        self._turn = turn
+        self._high = 0
+
+    def now_ms(self) -> int:
+        return self._offset + host_ms()
+
+    # ------------------------------------------------------------------ writing
+
+    def apply(self, batch: Batch) -> list[Outcome]:
+        try:
+            self._begin(batch.deadline)
+            now = self.now_ms()
+            unit = batch.evaluate(self._heads(batch.keys), now, self._find_op)
+            if unit.settled or not unit.writes:
+                self._run("ROLLBACK")
+                return unit.outcomes
+            # Under SQLite's lock "it has not landed" is final: nothing can land late.
+            batch.doubts.clear()
+            self._write(unit.writes)
+            high = self._raise_high(now)
+            batch.committing = unit
+            self._run("COMMIT")
+            batch.committing = None
+            self._high = high
+            return unit.outcomes
+        except sqlite3.Error as error:
+            self._undo(batch)
+            raise translated(error, self._options.path) from error
+        except BaseException:
+            self._undo(batch)
+            raise
+
+    def _begin(self, deadline: float | None) -> None:
+        """Take SQLite's write lock, first come first served; ``Timeout`` at the deadline."""
+        if self._connection.in_transaction:  # an interrupt struck while undoing
+            self._run("ROLLBACK")
+        if self._turn is None:
+            self._run("BEGIN IMMEDIATE")
+            return
+        if deadline is None:
+            deadline = self._clock.monotonic() + self.limits.timeout_s
+        try:
+            self._turn.enter(deadline)
+            while True:
+                try:
+                    self._run("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    if code(error) != BUSY:
+                        raise
+                if self._clock.monotonic() >= deadline:
+                    raise waited_in_vain()
+                self._clock.sleep(FIRST_PAUSE_S)
+        finally:
+            self._turn.leave()
+
+    def _undo(self, batch: Batch) -> None:
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                # Still open, so it has certainly not landed.
+                batch.committing = None
+                self._run("ROLLBACK")
+
+    def _write(self, records: Sequence[Record]) -> None:
+        kept = [record for record in records if keeps_history(record.key)]
+        if kept:
+            self._append(kept)
+        cells = {record.key: record for record in records if not keeps_history(record.key)}
+        if cells:
+            self._connection.executemany(queries.PUT_CELL, map(queries.cell, cells.values()))
+
+    def _raise_high(self, now: int) -> int:
+        """Keep the file's time mark above every commit, so that a reboot never goes below."""
+        if now < self._high:
+            return self._high
+        self._run(queries.RAISE_HIGH, (now + STEP_MS,))
+        return now + STEP_MS
+
+    def _append(self, records: Sequence[Record]) -> None:
+        """Add versions to the log and point the heads at the last one of each key."""
+        (seq,) = self._run(queries.LAST_SEQ).fetchone()
+        heads: dict[str, tuple[str, int, str]] = {}
+        rows = []
+        for record in records:
+            seq += 1
+            key = str(record.key)
+            rows.append(queries.log_row(seq, key, record))
+            heads[key] = (key, seq, record.ops)
+        self._connection.executemany(queries.PUT_LOG, rows)
+        self._connection.executemany(queries.PUT_HEAD, heads.values())
+        if self.limits.keep_s is not None:
+            for key in heads:
+                self._drop_old(key)
+        for record in records:
+            if record.version > self.limits.keep_versions:
+                self._drop(str(record.key), record.version - self.limits.keep_versions)
+
+    def _drop_old(self, key: str) -> None:
+        """Drop the versions of ``key`` that are too old, except the current one."""
+        assert self.limits.keep_s is not None
+        oldest = self.now_ms() - int(self.limits.keep_s * 1000)
+        first = self._run(queries.FIRST_VERSION, (key,)).fetchone()
+        if first is not None and first[0] < oldest:
+            (floor,) = self._run(queries.LAST_OLD, (key, oldest)).fetchone()
+            self._drop(key, floor)
+
+    def _drop(self, key: str, floor: int) -> None:
+        """Drop the versions of ``key`` up to ``floor``, and note that they are gone."""
+        (seq,) = self._run(queries.LAST_DROPPED, (key, floor)).fetchone()
+        if seq is not None:
+            self._run(queries.DROP, (key, floor))
+            self._run(queries.NOTE_HEAD, (seq, key))
+            self._run(queries.NOTE_STORE, (seq,))
+
+    def _find_op(self, key: str, version: int) -> str | None:
+        row = self._run(queries.FIND_OP, (str(key), version)).fetchone()
+        return None if row is None else row[0]
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, keys: Sequence[Key]) -> list[Record | None]:
+        if len(keys) == 1:  # one statement is a snapshot of its own
+            with self._translating():
+                heads = self._heads(keys)
+        else:
+            with self._snapshot():
+                heads = self._heads(keys)
+        return [heads[key] for key in keys]
+
+    def _heads(self, keys: Sequence[Key]) -> dict[Key, Record | None]:
+        heads: dict[Key, Record | None] = dict.fromkeys(keys)
+        kept = [str(key) for key in heads if key[0] in HISTORY_SPACES]
+        cells = [str(key) for key in heads if key[0] not in HISTORY_SPACES]
+        for find, names in ((queries.find_heads, kept), (queries.find_cells, cells)):
+            for start in range(0, len(names), queries.MOST):
+                some = queries.padded(names[start : start + queries.MOST])
+                for row in self._run(find(len(some)), some):
+                    heads[row[0]] = Record(*row)
+        return heads
+
+    def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+        bounds = (prefix, after, queries.past(prefix), limit)
+        with self._snapshot():
+            found = []
+            if not prefix or keeps_history(prefix):
+                found += [Record(*row) for row in self._run(queries.SCAN_HEADS, bounds)]
+            if not prefix or not keeps_history(prefix):
+                found += [Record(*row) for row in self._run(queries.SCAN_CELLS, bounds)]
+        if not prefix:
+            found.sort(key=lambda record: record.key.encode())
+        return found[:limit]
+
+    def history(self, key: str, after: int, limit: int) -> list[Record]:
+        with self._snapshot():
+            return [Record(*row) for row in self._run(queries.HISTORY, (str(key), after, limit))]
+
+    def changes(self, prefix: str, cursor: str, limit: int) -> Page:
+        seen = _position(cursor)
+        low, high = prefix, queries.past(prefix)
+        with self._snapshot():
+            (dropped,) = self._run(queries.DROPPED).fetchone()
+            gap = False
+            if seen < dropped:
+                (gap,) = self._run(queries.DROPPED_UNDER, (low, high, seen)).fetchone()
+            rows = self._run(queries.CHANGES, (seen, low, high, limit)).fetchall()
+            (last,) = self._run(queries.LAST_SEQ).fetchone()
+        cursors = [str(row[0]) for row in rows]
+        live = len(rows) < limit or rows[-1][0] == last
+        end = str(max(last, seen)) if live else cursors[-1]
+        return Page([Record(*row[1:]) for row in rows], cursors, end, bool(gap), live)
+
+    def cursor(self, prefix: str) -> str:
+        with self._snapshot():
+            return str(self._run(queries.LAST_SEQ).fetchone()[0])
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """All that is read within is of one moment."""
+        with self._translating():
+            if self._connection.in_transaction:  # an interrupt struck while leaving
+                self._run("ROLLBACK")
+            self._run("BEGIN")
+            try:
+                yield
+            finally:
+                self._run("ROLLBACK")
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise translated(error, self._options.path) from error
+
+    # ------------------------------------------------------------------ the rest
+
+    def reader(self) -> Backend | None:
+        if self._options.in_memory:
+            return None
+        connection = sqlite_open.connect_reader(self._options)
+        return SqliteBackend(self._options, connection, self._offset, self.limits, self._clock)
+
+    def describe(self) -> dict[str, str]:
+        with self._snapshot():
+            facts = {
+                name: str(self._run(f"PRAGMA {name}").fetchone()[0])
+                for name in ("journal_mode", "page_count", "page_size", "user_version")
+            }
+            (facts["versions"],) = map(str, self._run("SELECT count(*) FROM log").fetchone())
+        facts["path"] = self._options.path
+        facts["synchronous"] = self._options.synchronous
+        facts["sqlite"] = sqlite3.sqlite_version
+        facts["schema"] = f"{facts.pop('user_version')} of {len(sqlite_schema.STEPS)}"
+        return facts
+
+    def close(self) -> None:
+        if self._turn is not None:
+            self._turn.close()
+        self._connection.close()
+
+
+def _position(cursor: str) -> int:
+    try:
+        return int(cursor or 0)
+    except ValueError:
+        raise UsageError(f"expected a cursor of this store, found {cursor!r:.60}") from None
+
+
+def open_backend(location: Location, limits: Limits, clock: Clock = SYSTEM) -> Backend:
+    """``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``sqlite:///:memory:``.
+
+    Options: ``synchronous=FULL|NORMAL|OFF|EXTRA`` (FULL: a commit survives a power cut) and
+    ``busy_timeout``, the seconds to wait for other processes while opening and reading.
+    """
+    options = sqlite_open.options(location, limits)
+    connection, offset = sqlite_open.connect(options, clock)
+    turn = None if options.in_memory else Turn(f"{os.path.realpath(options.path)}-turn", clock)
+    return SqliteBackend(options, connection, offset, limits, clock, turn)

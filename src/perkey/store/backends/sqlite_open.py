@@ -1,0 +1,172 @@
+"""Opening an SQLite file: found, recognised, migrated and configured, or refused."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from perkey.clock import Clock
+from perkey.errors import StoreError, StoreUnavailable, Timeout, UsageError
+from perkey.store.backends import sqlite_schema, sqlite_time
+from perkey.store.backends.sqlite_errors import BUSY, code, translated
+from perkey.store.limits import Limits
+from perkey.store.url import Location
+
+SYNCHRONOUS = ("FULL", "NORMAL", "OFF", "EXTRA")
+MEMORY = ":memory:"
+PAUSE_S = 0.005
+STATEMENTS_KEPT = 256
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the URL says."""
+
+    path: str
+    synchronous: str
+    open_timeout: float
+    """Seconds to wait for other processes while opening."""
+
+    @property
+    def in_memory(self) -> bool:
+        return self.path == MEMORY
+
+
+def options(location: Location, limits: Limits) -> Options:
+    """Read ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``sqlite:///:memory:``."""
+    location.check_options({"synchronous", "busy_timeout"})
+    if location.host or location.user or location.port:
+        raise UsageError(
+            "an SQLite URL has three slashes before a relative path and four before an "
+            f"absolute one: expected sqlite:///{location.host}..., found sqlite://{location.host}"
+        )
+    if not location.path:
+        raise UsageError("expected a path, as in sqlite:///work.db, found an empty one")
+    if "\0" in location.path:
+        raise UsageError("a path cannot hold a NUL character")
+    synchronous = location.option("synchronous", SYNCHRONOUS, "FULL")
+    wait = location.options.get("busy_timeout", str(limits.timeout_s))
+    try:
+        seconds = float(wait)
+    except ValueError:
+        raise UsageError(f"expected busy_timeout= in seconds, found {wait!r}") from None
+    return Options(location.path, synchronous, seconds)
+
+
+def connect(wanted: Options, clock: Clock) -> tuple[sqlite3.Connection, int]:
+    """(a connection for writing, the offset of store time)."""
+    deadline = clock.monotonic() + wanted.open_timeout
+    try:
+        if not wanted.in_memory:
+            _check_file(wanted)
+        connection = _connection(wanted)
+    except sqlite3.Error as error:
+        raise translated(error, wanted.path) from error
+    try:
+        return connection, _prepare(connection, wanted, clock, deadline)
+    except sqlite3.Error as error:
+        connection.close()
+        raise translated(error, wanted.path) from error
+    except BaseException:
+        connection.close()
+        raise
+
+
+def connect_reader(wanted: Options) -> sqlite3.Connection:
+    """A second connection, which cannot write."""
+    try:
+        connection = _connection(wanted)
+        connection.execute("PRAGMA query_only = ON")
+        connection.execute(f"PRAGMA busy_timeout = {int(wanted.open_timeout * 1000)}")
+        connection.execute("SELECT 1 FROM facts").fetchone()
+    except sqlite3.Error as error:
+        raise translated(error, wanted.path) from error
+    return connection
+
+
+def _check_file(wanted: Options) -> None:
+    """Refuse what is no store of ours, through a connection that cannot change it."""
+    path = Path(wanted.path)
+    if path.is_dir():
+        raise StoreUnavailable(f"expected a file at {wanted.path}, found a folder")
+    if not path.parent.is_dir():
+        raise StoreUnavailable(f"{wanted.path} cannot be created: its folder does not exist")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise StoreError(f"{wanted.path} cannot be written; check the file's permissions")
+    if path.exists() and path.stat().st_size:
+        probe = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        try:
+            sqlite_schema.check(probe, wanted.path)
+        finally:
+            probe.close()
+
+
+def _connection(wanted: Options) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        wanted.path,
+        timeout=0,  # waiting is ours: fair, interruptible, and up to the caller's own deadline
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=STATEMENTS_KEPT,
+    )
+    connection.execute(f"PRAGMA synchronous = {wanted.synchronous}")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.execute("PRAGMA cache_size = -65536")
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, wanted: Options, clock: Clock, deadline: float) -> int:
+    """Bring the file to today's schema and return the offset of store time."""
+    taken = waiting(lambda: sqlite_schema.check(connection, wanted.path), clock, deadline)
+    if not wanted.in_memory:
+        waiting(lambda: _use_wal(connection, wanted), clock, deadline)
+    boot = sqlite_time.boot_name()
+    if taken == len(sqlite_schema.STEPS):
+        offset = sqlite_time.known_offset(connection, boot)
+        if offset is not None:
+            return offset
+    waiting(lambda: connection.execute("BEGIN IMMEDIATE"), clock, deadline)
+    try:
+        sqlite_schema.migrate(connection, sqlite_schema.check(connection, wanted.path))
+        offset = sqlite_time.known_offset(connection, boot)
+        if offset is None:
+            offset = sqlite_time.fix_offset(connection, boot, clock)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return offset
+
+
+def _use_wal(connection: sqlite3.Connection, wanted: Options) -> None:
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreError(
+            f"{wanted.path} cannot use a write-ahead log here (journal mode {mode!r}); "
+            "put it on a local file system"
+        )
+    # A checkpoint costs a flush; fewer and larger ones let hot pages be written once.
+    connection.execute("PRAGMA wal_autocheckpoint = 8000")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+
+
+def waiting(use: Callable[[], T], clock: Clock, deadline: float) -> T:
+    """Call ``use`` until it is no longer refused because another process has the lock."""
+    while True:
+        try:
+            return use()
+        except sqlite3.OperationalError as error:
+            if code(error) != BUSY:
+                raise
+            if clock.monotonic() >= deadline:
+                raise Timeout(
+                    "other processes kept the SQLite file locked until the deadline; nothing done"
+                ) from error
+        clock.sleep(PAUSE_S)

@@ -1,0 +1,96 @@
+"""The SQLite file: its tables, its version, and what may be opened.
+
+A file is recognised by its ``application_id``; ``user_version`` counts the steps below that
+it has taken.  A new file takes all of them, an older one the rest, in one transaction.
+Anything else is refused before a byte of it is changed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from perkey.errors import SchemaMismatch
+
+APPLICATION_ID = 0x70_6B_65_79  # "pkey"
+
+STEPS: list[list[str]] = [
+    [
+        # Every version of documents and boards, in commit order: history, watch log and the
+        # current body in one place, so that a write carries its body once.  The body stands
+        # last: whoever looks for keys or versions does not touch its pages.
+        """CREATE TABLE log (
+             seq INTEGER PRIMARY KEY,
+             key TEXT NOT NULL,
+             version INTEGER NOT NULL,
+             at INTEGER NOT NULL,
+             fence INTEGER NOT NULL,
+             base INTEGER NOT NULL,
+             "by" TEXT NOT NULL,
+             op TEXT NOT NULL,
+             body BLOB
+           )""",
+        "CREATE UNIQUE INDEX log_versions ON log (key, version)",
+        # Where the current version of each of those keys stands in the log; ``dropped`` is
+        # the last place in the log that retention took from this key.
+        """CREATE TABLE heads (
+             key TEXT PRIMARY KEY,
+             seq INTEGER NOT NULL,
+             ops TEXT NOT NULL,
+             dropped INTEGER NOT NULL DEFAULT 0
+           ) WITHOUT ROWID""",
+        # Receipts, leases, accounts, entries: the current version alone, as small as it goes.
+        """CREATE TABLE cells (
+             key TEXT PRIMARY KEY,
+             version INTEGER NOT NULL,
+             at INTEGER NOT NULL,
+             fence INTEGER NOT NULL,
+             base INTEGER NOT NULL,
+             "by" TEXT NOT NULL,
+             op TEXT NOT NULL,
+             ops TEXT NOT NULL,
+             body BLOB
+           ) WITHOUT ROWID""",
+        # Store time is the machine's uptime plus an offset that was fixed once per boot;
+        # ``high`` is a time that no commit has reached yet.
+        "CREATE TABLE boots (boot TEXT PRIMARY KEY, offset INTEGER NOT NULL) WITHOUT ROWID",
+        """CREATE TABLE facts (
+             one INTEGER PRIMARY KEY CHECK (one = 1),
+             high INTEGER NOT NULL,
+             dropped INTEGER NOT NULL
+           )""",
+        "INSERT INTO facts VALUES (1, 0, 0)",
+    ],
+]
+
+
+def check(connection: sqlite3.Connection, name: str) -> int:
+    """How many steps this file has taken; 0 for an empty one.
+
+    Raises ``SchemaMismatch`` for a file of a newer perkey or of someone else.
+    """
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION_ID:
+        if application == 0 and version == 0 and tables == 0:
+            return 0
+        raise SchemaMismatch(
+            f"{name} is an SQLite database, but not a perkey store "
+            f"(application_id {application:#x}, {tables} tables); it was left as it is: "
+            "name another file"
+        )
+    if version > len(STEPS):
+        raise SchemaMismatch(
+            f"{name} was written by a newer perkey: expected schema version {len(STEPS)} or "
+            f"below, found {version}; upgrade perkey to open it"
+        )
+    return int(version)
+
+
+def migrate(connection: sqlite3.Connection, taken: int) -> None:
+    """Take the steps that are missing.  Inside a write transaction of the caller's."""
+    for step in STEPS[taken:]:
+        for statement in step:
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {len(STEPS)}")
