@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from perkey.observe import events
-from perkey.store.transaction import Outcome, Transaction
 
 Hook = Callable[[Any], None]
 """Called with each event, on whatever thread it happened; must return soon, may not raise."""
@@ -50,19 +49,19 @@ class Observers:
         for hook in self._hooks:
             self._call(hook, event)
 
-    def committed(self, transaction: Transaction, outcome: Outcome, batch: int) -> None:
+    def committed(self, keys: Sequence[str], by: str, op: str, attempts: int, batch: int) -> None:
         """Count a commit; the event itself is built only where somebody listens.
 
-        Called by the committer's leader, so by one thread at a time.
+        ``keys`` in their stored form.  Called by the committer's leader, so by one thread at
+        a time.
         """
-        writes = outcome.writes
         self.counts["Committed"] += 1
-        self.attempts[outcome.attempts] += 1
-        if len(writes) == 1:
-            self._prefix(writes[0].key[2:])[0] += 1
+        self.attempts[attempts] += 1
+        if len(keys) == 1:
+            self._prefix(keys[0][2:])[0] += 1
         if self._hooks:
-            names = tuple(record.key[2:] for record in writes)
-            event = events.Committed(names, transaction.by, transaction.op, batch, outcome.attempts)
+            names = tuple(key[2:] for key in keys)
+            event = events.Committed(names, by, op, batch, attempts)
             for hook in self._hooks:
                 self._call(hook, event)
 

@@ -93,7 +93,8 @@ class Core:
         for transaction, outcome in zip(transactions, outcomes, strict=True):
             if outcome.writes:
                 wrote = True
-                observers.committed(transaction, outcome, size)
+                keys = [record.key for record in outcome.writes]
+                observers.committed(keys, transaction.by, transaction.op, outcome.attempts, size)
             elif outcome.replayed:
                 observers.emit(events.Replayed(transaction.op, transaction.by))
             if outcome.seconds > self.limits.slow_fn_s:
