@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import perkey
 from perkey import (
     AsyncDocuments,
     Change,
@@ -26,9 +28,13 @@ from perkey.stores import Store
 from tests.unit.manual_clock import ManualClock, async_memory_store, memory_store
 
 
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with memory_store(ManualClock()) as store:
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "memory":
+        made = memory_store(ManualClock())
+    else:
+        made = perkey.open(f"sqlite:///{tmp_path}/documents.db")
+    with made as store:
         yield store
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import perkey
 from perkey import AsyncLeases, Conflict, LeaseHeld, LeaseLost, Leases, UsageError
 from perkey.observe import events
 from perkey.stores import Store
@@ -250,3 +252,16 @@ async def test_the_same_for_asyncio(clock: ManualClock) -> None:
         with pytest.raises(LeaseLost, match="lost before its block"):
             async with await leases.acquire("report", ttl=5):
                 clock.elapsed += 5
+
+
+def test_a_second_opener_sees_the_same_leases(tmp_path: Path) -> None:
+    """Two stores on one file stand for two processes."""
+    url = f"sqlite:///{tmp_path}/leases.db"
+    with perkey.open(url) as one, perkey.open(url) as two:
+        mine = Leases(one).acquire("report", ttl=0.2, holder="ann")
+        with pytest.raises(LeaseHeld):
+            Leases(two).acquire("report", ttl=30, holder="ben")
+        theirs = Leases(two).acquire("report", ttl=30, holder="ben", wait=30)
+        assert theirs.token == mine.token + 1
+        with pytest.raises(LeaseLost):
+            one.put("report", "late", create=True, fence=mine.fence)
