@@ -14,7 +14,7 @@ import msgspec
 from perkey.errors import InvalidValue, LimitExceeded, StoreCorrupt
 from perkey.store.unfit import MAX_DEPTH, offender, shown
 
-__all__ = ["MAX_DEPTH", "MAX_VALUE_BYTES", "decode", "encode", "parse", "same"]
+__all__ = ["MAX_DEPTH", "MAX_VALUE_BYTES", "canonical", "decode", "encode", "parse", "same"]
 
 MAX_VALUE_BYTES = 8 * 1024 * 1024
 """The longest encoded value that a store takes unless its limits say otherwise."""
@@ -76,10 +76,11 @@ def same(a: Any, b: Any) -> bool:
     does not matter, -0.0 is not 0.0."""
     if type(a) is not type(b) or a != b:
         return False
-    return type(a) is str or _sorted(a) == _sorted(b)
+    return type(a) is str or canonical(a) == canonical(b)
 
 
-def _sorted(value: Any) -> bytes:
+def canonical(value: Any) -> bytes:
+    """One form for the same JSON: sorted keys, no spaces, UTF-8."""
     return _encode(value, order="deterministic")
 
 
