@@ -165,13 +165,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'perkey' has no attribute {name!r}")
-    module, _, attribute = _LAZY[name].partition(":")
-    value = getattr(importlib.import_module(module), attribute or name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # so that a type checker still refuses a name that is not there
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'perkey' has no attribute {name!r}")
+        module, _, attribute = _LAZY[name].partition(":")
+        value = getattr(importlib.import_module(module), attribute or name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Every error perkey raises, in one tree.
+"""Every error perkey raises, in one tree::
 
     PerkeyError
     ├── UsageError (ValueError)          the call itself is wrong; nothing was done

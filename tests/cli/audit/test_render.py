@@ -20,6 +20,10 @@ def test_a_report() -> None:
     )
 
 
+def test_a_section_names_its_author() -> None:
+    assert "*By worker-1.*" in render({"sections": {"x": {**SECTION, "by": "worker-1"}}}, ["x"])
+
+
 def test_missing_sections_are_named_first() -> None:
     page = render({"title": "T", "sections": {"links": SECTION}}, ["inventory", "links", "other"])
     assert "**Incomplete: inventory, other missing.**" in page

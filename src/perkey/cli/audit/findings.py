@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 MAX_FINDINGS = 40
 """Findings kept in a section; ``found`` says how many there were."""
@@ -23,6 +23,8 @@ class Section(TypedDict):
     """One section of the report, as it is stored."""
 
     title: str
+    by: NotRequired[str]
+    """Which worker wrote it."""
     summary: dict[str, int | float | str]
     findings: list[Finding]
     found: int

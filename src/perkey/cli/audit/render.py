@@ -30,6 +30,8 @@ def render(report: Mapping[str, Any], order: list[str]) -> str:
 
 def _section(section: Section) -> list[str]:
     lines = [f"## {escape(section['title'])}", ""]
+    if by := section.get("by"):
+        lines += [f"*By {escape(by)}.*", ""]
     lines += ["| | |", "| --- | --- |"]
     lines += [f"| {escape(k)} | {escape(str(v))} |" for k, v in section["summary"].items()]
     lines.append("")

@@ -1,0 +1,1 @@
+"""The demo: worker processes that write one report, with perkey and without."""

@@ -1,0 +1,106 @@
+"""``perkey demo``: worker processes write one audit report together, with perkey or without."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+from cyclopts import App, Parameter
+
+import perkey
+from perkey.cli import exits, output
+from perkey.cli.audit import SECTIONS, render
+from perkey.cli.demo import plan as plans
+from perkey.cli.demo import results, supervise, view
+from perkey.cli.options import Json
+from perkey.clock import SYSTEM
+from perkey.errors import UsageError
+
+app = App(name="demo", help_format="plaintext")
+
+DEFAULT_FOLDER = "report"
+DEADLINE_S = 300.0
+
+
+@app.default
+def demo(
+    *paths: Annotated[str, Parameter(help="Text files or folders; default: perkey's own pages.")],
+    workers: Annotated[int, Parameter(help="Worker processes.")] = 6,
+    blind: Annotated[bool, Parameter(negative="", help="Write whole documents, blindly.")] = False,
+    kill: Annotated[bool, Parameter(negative="", help="SIGKILL one worker mid-turn.")] = False,
+    think: Annotated[float, Parameter(help="Seconds a worker holds what it read.")] = 1.0,
+    lease: Annotated[float, Parameter(help="Seconds a claim holds without a heartbeat.")] = 3.0,
+    store: Annotated[str, Parameter(help="Store URL; default: a file beside the report.")] = "",
+    out: Annotated[str, Parameter(help="Where the report goes, as Markdown.")] = "",
+    json: Json = False,
+) -> int:
+    """Worker processes write one audit report together, with perkey or (--blind) without.
+
+    Each claims a section of an audit of the given text files, does the analysis, waits as it
+    would for a language model, and adds its section to the one report document in the store.
+
+    Without --blind it adds its section by a small pure change, committed together with the
+    end of its task: nothing is lost, and the exit code is 0 only if the run is complete.
+
+    With --blind the same workers read the whole report early, and write the whole report back
+    late, as programs do that have no versions.  What vanished is shown, and that the completion
+    check refuses to call the run complete.  That is what was asked for, so the exit code is 0.
+
+    With --kill one worker is killed while it holds a section; another takes over when its lease
+    has run out, and the run completes.
+    """
+    path = Path(out or Path(DEFAULT_FOLDER, "audit-blind.md" if blind else "audit.md"))
+    plan = plans.check(
+        plans.Plan(
+            run=SYSTEM.token()[-10:],
+            paths=tuple(os.path.abspath(p) for p in paths or plans.own_documentation()),
+            workers=workers,
+            blind=blind,
+            think_s=think,
+            lease_s=lease,
+            deadline_s=DEADLINE_S,
+        ),
+        kill=kill,
+    )
+    url = _shared(store) if store else _beside(path)
+    with perkey.open(url) as opened:
+        supervise.prepare(opened, plan, list(SECTIONS), _title(paths))
+        ended = supervise.supervise(opened, url, plan, view.chosen(json), kill=kill)
+        result = results.judge(opened, plan, ended)
+    _save(path, render(result.report, list(SECTIONS)))
+    if json:
+        output.as_json({**results.facts(result), "path": str(path), "store": "" if store else url})
+    else:
+        results.tell(result, str(path), "" if store else url)
+    if ended.timed_out:
+        return exits.BUSY
+    return exits.DONE if blind or not result.reason else exits.REFUSED
+
+
+def _shared(url: str) -> str:
+    """A store that several processes can open."""
+    if url.startswith("memory:"):
+        raise UsageError("worker processes cannot share a memory:// store; use sqlite:///FILE")
+    return url
+
+
+def _beside(path: Path) -> str:
+    """A SQLite file beside the report; it is kept, so its history can be read afterwards."""
+    folder = path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{quote(str(folder / 'audit.db'))}"
+
+
+def _title(paths: Sequence[str]) -> str:
+    return f"Audit of {', '.join(paths)}" if paths else "Audit of perkey's own pages"
+
+
+def _save(path: Path, text: str) -> None:
+    """Write the report whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, path)

@@ -1,0 +1,178 @@
+"""``perkey doc``: read and write versioned documents in any store."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from perkey import Change, Document, Documents, Gap
+from perkey.cli import output
+from perkey.cli.options import By, Common, IfMatch, json_argument
+from perkey.errors import UsageError
+
+app = App(name="doc", help="Read and write versioned documents in any store.")
+
+Limit = Annotated[int, Parameter(name="--limit", help="At most this many.")]
+Key = Annotated[str, Parameter(help="The document's key.")]
+Create = Annotated[bool, Parameter(negative="", help="Only if there is nothing yet.")]
+Overwrite = Annotated[bool, Parameter(negative="", help="Whatever is there.")]
+UntilSynced = Annotated[bool, Parameter(negative="", help="Stop when caught up.")]
+After = Annotated[
+    str | None,
+    Parameter(help="A cursor from an earlier watch, or '' for all that is kept; default: now."),
+]
+Prefix = Annotated[str, Parameter(help="What the keys begin with.")]
+Value = Annotated[
+    str,
+    Parameter(help="JSON text, - for standard input, or @FILE.", allow_leading_hyphen=True),
+]
+
+
+def facts(document: Document, *, value: bool = True) -> dict[str, Any]:
+    """A version of a document as JSON."""
+    said: dict[str, Any] = {
+        "key": document.key,
+        "version": document.version,
+        "etag": document.etag,
+        "by": document.by,
+        "at": document.at.isoformat(),
+        "base": document.base,
+        "deleted": document.deleted,
+    }
+    return {**said, "value": document.value} if value else said
+
+
+def _written(document: Document, common: Common) -> None:
+    if common.json:
+        output.as_json(facts(document, value=False))
+    else:
+        done = "deleted, version" if document.deleted else "version"
+        output.say(f"{document.key}: {done} {document.version}")
+
+
+@app.command
+def get(key: Key, /, *, at: int | None = None, common: Common | None = None) -> None:
+    """Print a document's value, or one earlier version of it.
+
+    With --json its version, ETag, author and time too.
+    """
+    common = common or Common()
+    with common.opened() as store:
+        docs = Documents(store)
+        found = docs.get(key) if at is None else docs.at(key, at)
+    output.as_json(facts(found) if common.json else found.value)
+
+
+@app.command
+def put(
+    key: Key,
+    value: Value,
+    /,
+    *,
+    if_match: IfMatch = None,
+    create: Create = False,
+    overwrite: Overwrite = False,
+    by: By = "",
+    common: Common | None = None,
+) -> None:
+    """Write a whole value under one condition: --if-match VERSION, --create or --overwrite."""
+    common = common or Common()
+    new = json_argument(value)
+    with common.opened() as store:
+        docs = Documents(store)
+        written = docs.put(key, new, if_match=if_match, create=create, overwrite=overwrite, by=by)
+    _written(written, common)
+
+
+@app.command
+def delete(
+    key: Key, /, *, if_match: IfMatch = None, by: By = "", common: Common | None = None
+) -> None:
+    """Delete a document; its history stays and its versions go on counting."""
+    common = common or Common()
+    with common.opened() as store:
+        erased = Documents(store).delete(key, if_match=if_match, by=by)
+    _written(erased, common)
+
+
+@app.command
+def history(
+    key: Key, /, *, after: int = 0, limit: Limit = 1000, common: Common | None = None
+) -> None:
+    """The kept versions of a document, oldest first: who wrote each, when, on what base."""
+    common = common or Common()
+    with common.opened() as store:
+        versions = Documents(store).history(key, after=after, limit=limit)
+    if common.json:
+        output.as_json([facts(version) for version in versions])
+        return
+    rows = [
+        (v.version, v.by, output.moment(v.at), v.base, "(deleted)" if v.deleted else _size(v))
+        for v in versions
+    ]
+    output.table(("version", "by", "at", "read", "value"), rows)
+
+
+def _size(version: Document) -> str:
+    return output.short(version.value)
+
+
+@app.command(name="list")
+def list_(
+    prefix: Prefix = "", /, *, after: str = "", limit: Limit = 1000, common: Common | None = None
+) -> None:
+    """The documents whose key has a prefix, in key order."""
+    common = common or Common()
+    with common.opened() as store:
+        found = list(islice(store.scan(prefix, after=after), check_limit(limit)))
+    if common.json:
+        output.as_json([facts(document, value=False) for document in found])
+        return
+    rows = [(d.key, d.version, d.by, output.moment(d.at), output.short(d.value)) for d in found]
+    output.table(("key", "version", "by", "at", "value"), rows)
+
+
+def check_limit(limit: int) -> int:
+    """A limit of at least one."""
+    if limit < 1:
+        raise UsageError(f"expected --limit of at least 1, found {limit}")
+    return limit
+
+
+@app.command
+def watch(
+    prefix: Prefix = "",
+    /,
+    *,
+    after: After = None,
+    until_synced: UntilSynced = False,
+    common: Common | None = None,
+) -> None:
+    """Print every version under a prefix as it commits, one a line; Ctrl-C ends it."""
+    common = common or Common()
+    with common.opened() as store, Documents(store).watch(prefix, after=after) as seen:
+        for event in seen:
+            if isinstance(event, Change):
+                _changed(event, common)
+            else:
+                _marked("gap" if isinstance(event, Gap) else "synced", event.cursor, common)
+                if until_synced and not isinstance(event, Gap):
+                    return
+
+
+def _changed(event: Change, common: Common) -> None:
+    document = event.document
+    if common.json:
+        output.as_json({"cursor": event.cursor, **facts(document)}, pretty=False)
+    else:
+        value = "(deleted)" if document.deleted else output.short(document.value)
+        output.say(f"{document.key} {document.version} {document.by} {value}")
+
+
+def _marked(what: str, cursor: str, common: Common) -> None:
+    if common.json:
+        output.as_json({what: True, "cursor": cursor}, pretty=False)
+    elif what == "gap":
+        output.say("(gap: versions were dropped before they could be shown)", style="yellow")

@@ -1,0 +1,60 @@
+"""What the exit codes mean, and what to do next for each kind of error."""
+
+from __future__ import annotations
+
+from perkey import errors
+
+DONE = 0
+REFUSED = 1
+USAGE = 2
+STORE = 3
+BUSY = 4
+UNKNOWN = 5
+INTERRUPTED = 130
+
+MEANING = {
+    DONE: "done",
+    REFUSED: "refused: not found, conflict, rejected, lease held, incomplete",
+    USAGE: "the command itself is wrong; nothing was done",
+    STORE: "the store cannot be used, or a package is missing",
+    BUSY: "too much is going on, or the time ran out; try again",
+    UNKNOWN: "it may or may not have happened; read before repeating it",
+    INTERRUPTED: "stopped by Ctrl-C",
+}
+
+_BY_KIND: list[tuple[type[errors.PerkeyError], int]] = [
+    (errors.UsageError, USAGE),
+    (errors.Refused, REFUSED),
+    (errors.Busy, BUSY),
+    (errors.OutcomeUnknown, UNKNOWN),
+    (errors.StoreError, STORE),
+]
+
+_HINTS: list[tuple[type[errors.PerkeyError], str]] = [
+    (errors.ConditionRequired, "say which: --if-match VERSION, --create or --overwrite"),
+    (errors.ConflictExhausted, "others write this key all the time; try again, or use doc patch"),
+    (errors.Conflict, "read it again (doc get --json), then repeat with its version, or --merge"),
+    (errors.Gone, "doc history KEY shows the versions that are kept"),
+    (errors.NotFound, "doc list PREFIX shows what there is"),
+    (errors.InvalidValue, "a value is JSON; text needs its quotes: '\"text\"'"),
+    (errors.SchemaMismatch, "use the perkey that wrote it, or another --store"),
+    (errors.StoreUnavailable, "check the URL, the server and its credentials"),
+    (errors.OutcomeUnknown, "read the key and its history before repeating the write"),
+    (errors.QueueFull, "fewer writers at once, or try again"),
+    (errors.Timeout, "try again, or allow more time"),
+]
+
+
+def code_of(error: errors.PerkeyError) -> int:
+    """The exit code for an error."""
+    return next((code for kind, code in _BY_KIND if isinstance(error, kind)), REFUSED)
+
+
+def hint_for(error: errors.PerkeyError) -> str:
+    """What to do next, in one line; empty when the message says it all."""
+    return next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
+
+
+def table() -> str:
+    """The exit codes as lines for ``--help``."""
+    return "\n".join(f"{code:>4}  {meaning}" for code, meaning in MEANING.items())

@@ -1,0 +1,72 @@
+"""Options that several commands share, and the arguments that hold JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+import perkey
+from perkey import Store
+from perkey.errors import InvalidValue, UsageError
+
+MAX_ARGUMENT_BYTES = 64 * 1024 * 1024
+"""Read from a file or standard input at most; the store's own value limit is far below."""
+
+StoreUrl = Annotated[
+    str,
+    Parameter(name="--store", env_var="PERKEY_STORE", help="Store URL, like sqlite:///work.db."),
+]
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
+By = Annotated[str, Parameter(name="--by", help="Author of the write.")]
+IfMatch = Annotated[int | None, Parameter(name="--if-match", help="Only at this version.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Common:
+    """What every command on a store takes."""
+
+    store: StoreUrl = ""
+    json: Json = False
+
+    @contextmanager
+    def opened(self) -> Iterator[Store]:
+        """The store, open."""
+        if not self.store:
+            raise UsageError("no store is named; give --store URL or set PERKEY_STORE")
+        with perkey.open(self.store) as store:
+            yield store
+
+
+def json_argument(text: str) -> Any:
+    """A value given as JSON text, as ``-`` for standard input or as ``@FILE``."""
+    source = text
+    if text == "-":
+        source = sys.stdin.read(MAX_ARGUMENT_BYTES + 1)
+    elif text.startswith("@"):
+        source = _file(Path(text[1:]))
+    if len(source) > MAX_ARGUMENT_BYTES:
+        raise UsageError(f"the value is longer than {MAX_ARGUMENT_BYTES} bytes")
+    try:
+        return json.loads(source)
+    except ValueError as error:
+        raise InvalidValue(f"this is no JSON: {error}") from None
+    except RecursionError:
+        raise InvalidValue("this JSON is nested too deep") from None
+
+
+def _file(path: Path) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read(MAX_ARGUMENT_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not UTF-8") from None

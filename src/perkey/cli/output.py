@@ -1,0 +1,66 @@
+"""Printing: JSON for programs, tables and colour for people at a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+
+def console() -> Console:
+    """Standard output.  Rich itself honours ``NO_COLOR`` and a pipe; a pipe is never wrapped."""
+    out = Console(highlight=False, emoji=False, markup=False)
+    if not out.is_terminal:
+        out = Console(highlight=False, emoji=False, markup=False, width=10_000)
+    return out
+
+
+def as_json(value: Any, *, pretty: bool = True) -> None:
+    """Print a value as JSON; one line unless ``pretty``."""
+    indent = 2 if pretty else None
+    print(json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False), flush=True)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
+    """Print a table; what it shows is text from outside, never markup or escape codes."""
+    grid = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for heading in headings:
+        grid.add_column(heading, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(safe(str(cell))) for cell in row))
+    console().print(grid)
+
+
+def say(text: str = "", *, style: str = "") -> None:
+    """Print one line for people on standard output."""
+    console().print(Text(safe(text), style=style))
+
+
+def complain(message: str, hint: str = "") -> None:
+    """One line of what went wrong and one of what to do next, on standard error."""
+    print(f"perkey: {safe(message)}", file=sys.stderr)
+    if hint:
+        print(f"hint: {safe(hint)}", file=sys.stderr)
+
+
+def safe(text: str) -> str:
+    """Text on one line without control characters: stored values must not drive a terminal."""
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(shown)
+
+
+def short(value: Any, limit: int = 60) -> str:
+    """A JSON value on one line, cut to ``limit`` characters."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def moment(at: datetime) -> str:
+    """A time to the second, in UTC."""
+    return at.strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,194 @@
+"""The shell of the command: exit codes, errors as one line and a hint, JSON, missing packages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import perkey as library
+from perkey import errors
+from perkey.cli import app, exits, main, output
+from tests.cli.run import Command
+from tests.tidy import repo
+
+
+def test_version(perkey: Command) -> None:
+    assert perkey("--version").out.strip() == library.__version__
+
+
+def test_help_says_what_the_exit_codes_mean(perkey: Command) -> None:
+    said = " ".join(perkey("--help").out.split())
+    assert all(meaning in said for meaning in exits.MEANING.values())
+
+
+def test_the_page_about_the_command_has_the_same_exit_codes() -> None:
+    page = (repo.ROOT / "docs" / "command.md").read_text("utf-8")
+    rows = [f"| {code} | {meaning} |" for code, meaning in exits.MEANING.items()]
+    assert [row for row in rows if row not in page] == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["none"], ["doc", "none"], ["doc", "get"], ["doc", "get", "k", "--none"],
+                  ["doc", "get", "k", "--at", "x"], ["demo", "--workers", "many"]]
+)  # fmt: skip
+def test_a_wrong_command_is_one_line_and_a_hint(perkey: Command, arguments: list[str]) -> None:
+    ran = perkey(*arguments)
+    assert (ran.code, ran.out) == (exits.USAGE, "")
+    message, hint = ran.err.splitlines()
+    assert message.startswith("perkey: ")
+    assert hint.startswith("hint: perkey --help")
+
+
+def test_no_command_shows_the_help(perkey: Command) -> None:
+    ran = perkey()
+    assert ran.code == exits.DONE
+    assert "Exit codes" in ran.out
+
+
+def test_no_store_named(perkey: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PERKEY_STORE")
+    ran = perkey("doc", "get", "k")
+    assert ran.code == exits.USAGE
+    assert "PERKEY_STORE" in ran.err
+
+
+def test_an_error_as_json(perkey: Command) -> None:
+    ran = perkey("doc", "get", "nothing", "--json")
+    assert ran.code == exits.REFUSED
+    assert ran.out == ""
+    assert ran.error["code"] == "not-found"
+    assert ran.error["details"] == {"key": "nothing"}
+    assert ran.error["hint"]
+
+
+KINDS = [
+    (errors.InvalidKey, exits.USAGE),
+    (errors.Conflict, exits.REFUSED),
+    (errors.NotFound, exits.REFUSED),
+    (errors.IncompleteRun, exits.REFUSED),
+    (errors.Timeout, exits.BUSY),
+    (errors.QueueFull, exits.BUSY),
+    (errors.OutcomeUnknown, exits.UNKNOWN),
+    (errors.StoreUnavailable, exits.STORE),
+    (errors.MissingExtra, exits.STORE),
+]
+
+
+@pytest.mark.parametrize(("kind", "code"), KINDS, ids=lambda x: getattr(x, "__name__", str(x)))
+def test_each_kind_of_error_has_its_exit_code(kind: type[errors.PerkeyError], code: int) -> None:
+    assert exits.code_of(kind()) == code
+    assert code in exits.MEANING
+
+
+def test_every_error_has_an_exit_code_that_is_explained() -> None:
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    assert {exits.code_of(kind()) for kind in kinds} <= set(exits.MEANING) - {exits.DONE}
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [(KeyboardInterrupt(), exits.INTERRUPTED), (errors.Timeout("late"), exits.BUSY)],
+)
+def test_what_a_command_raises(
+    monkeypatch: pytest.MonkeyPatch,
+    perkey: Command,
+    raised: BaseException,
+    code: int,
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(app, "build", lambda: fail)
+    assert perkey("anything").code == code
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch, perkey: Command) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(app, "build", lambda: fail)
+    with pytest.raises(ZeroDivisionError):
+        perkey("anything")
+
+
+@pytest.mark.parametrize("missing", ["cyclopts", "rich"])
+def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
+    """In a process where the package cannot be imported."""
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from perkey.cli import main; sys.exit(main(['--version']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == exits.STORE
+    assert f"needs the package '{missing}'" in done.stderr
+    assert "hint: pip install 'perkey[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_module_of_ours_that_is_missing_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "perkey.cli.doc", None)
+    monkeypatch.delattr("perkey.cli.doc", raising=False)
+    with pytest.raises(ImportError):
+        main(["--version"])
+
+
+def test_a_reader_that_leaves_is_no_error(url: str) -> None:
+    """``perkey doc list | head -0`` ends without a complaint, however much there is to say."""
+    with library.open(url) as store:
+        for number in range(50):
+            store.put(f"key/{number}", "x" * 2000, create=True)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "perkey", "doc", "list", "--json"],
+        env={**os.environ, "PERKEY_STORE": url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.close()
+    complaint = child.stderr.read()
+    child.stderr.close()
+    assert (child.wait(timeout=60), complaint) == (0, b"")
+
+
+@pytest.mark.parametrize("module", ["perkey", "perkey.cli"])
+def test_it_runs_as_a_module(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == library.__version__
+
+
+def test_text_from_outside_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\x1b[2Jb\r\nc\u202ed[bold]"
+    output.say(hostile)
+    output.table(("x",), [(hostile,)])
+    output.complain(hostile, hostile)
+    out, err = capsys.readouterr()
+    for text in (out, err):
+        assert "a\\x1b[2Jb\\r\\nc\\u202ed[bold]" in text
+        assert all(c.isprintable() or c == "\n" for c in text)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [({"a": "ä"}, '{"a": "ä"}'), ("x" * 90, '"' + "x" * 58 + "…")]
+)
+def test_values_are_shown_short(value: object, shown: str) -> None:
+    assert output.short(value) == shown
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", ""])
+def test_colour_only_at_a_terminal_that_wants_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as at a terminal
+    monkeypatch.setenv("TERM", "xterm-256color")
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    else:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+    output.say("hello", style="red")
+    assert ("\x1b[31m" in capsys.readouterr().out) is (variable == "")
