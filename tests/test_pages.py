@@ -17,7 +17,7 @@ TIMEOUT_S = 60
 
 def pages() -> list[Path]:
     """The pages that show Python; a block marked otherwise (``text``, ``pycon``) is only shown."""
-    found = sorted((ROOT / "docs").rglob("*.md"))
+    found = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
     return [page for page in found if SNIPPET.search(page.read_text("utf-8"))]
 
 
