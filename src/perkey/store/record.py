@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from perkey.errors import UsageError
+
 RECENT_OPS_CHARS = 300
 """How much text a record spends on remembering earlier writes by their ``op``: about 16."""
 
@@ -70,3 +72,10 @@ class Page(msgspec.Struct, frozen=True):
     """Retention dropped changes between the caller's cursor and the first record."""
     live: bool = True
     """Nothing more stood behind this page when it was read."""
+
+
+def position(cursor: str) -> int:
+    """The number that a cursor is, for stores that number their changes; ``""`` is 0."""
+    if cursor and not (cursor.isascii() and cursor.isdecimal()):
+        raise UsageError(f"expected a cursor of this store, found {cursor!r:.60}")
+    return int(cursor or 0)

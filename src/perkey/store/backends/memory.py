@@ -10,7 +10,7 @@ from perkey.store.abc import Backend
 from perkey.store.evaluate import Batch
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record
+from perkey.store.record import Page, Record, position
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -112,7 +112,7 @@ class MemoryBackend:
         return versions[start : start + limit]
 
     def changes(self, prefix: str, cursor: str, limit: int) -> Page:
-        seen = int(cursor or 0)
+        seen = position(cursor)
         gap = seen < self._last_dropped and any(
             seq > seen for key, seq in self._dropped.items() if key.startswith(prefix)
         )
