@@ -29,6 +29,15 @@ DURABILITY = {
     "OFF": "survives the death of every process; a power cut may damage the file",
 }
 
+OPS_WINDOW = 16
+"""How many versions back a lost reply is recognised at least."""
+LARGE_COMMIT = 48
+"""From how many records on a commit is a large one."""
+SMALL_COMMITS = 1000
+"""After how many small commits in a row the large ones are over."""
+OFTEN_PAGES, SELDOM_PAGES = 1000, 8000
+"""How long the write-ahead log grows before a checkpoint, in pages."""
+
 
 class SqliteBackend:
     """One connection to one file.  The reader is a second one of the same kind."""
@@ -56,10 +65,14 @@ class SqliteBackend:
         self._options = options
         self._connection = connection
         self._run = connection.execute
+        self._run_many = connection.executemany
+        # Where history tells who wrote a version, the versions need not tell it again.
+        self._ops_in_history = limits.keep_versions > OPS_WINDOW
         self._offset = offset
         self._clock = clock
         self._turn = turn
         self._high = 0
+        self._small_commits_left = 0
 
     def now_ms(self) -> int:
         return self._offset + host_ms()
@@ -77,6 +90,7 @@ class SqliteBackend:
             # Under SQLite's lock "it has not landed" is final: nothing can land late.
             batch.doubts.clear()
             self._write(unit.writes)
+            self._pace(len(unit.writes))
             high = self._raise_high(now)
             batch.committing = unit
             self._run("COMMIT")
@@ -122,12 +136,13 @@ class SqliteBackend:
                 self._run("ROLLBACK")
 
     def _write(self, records: Sequence[Record]) -> None:
-        kept = [record for record in records if keeps_history(record.key)]
+        kept = [record for record in records if record.key[0] in HISTORY_SPACES]
         if kept:
             self._append(kept)
-        cells = {record.key: record for record in records if not keeps_history(record.key)}
-        if cells:
-            self._connection.executemany(queries.PUT_CELL, map(queries.cell, cells.values()))
+        if len(kept) < len(records):
+            # Of several versions in one commit only the last one stays.
+            cells = {each.key: each for each in records if each.key[0] not in HISTORY_SPACES}
+            self._run_many(queries.PUT_CELL, map(queries.row, cells.values()))
 
     def _raise_high(self, now: int) -> int:
         """Keep the file's time mark above every commit, so that a reboot never goes below."""
@@ -136,24 +151,42 @@ class SqliteBackend:
         self._run(queries.RAISE_HIGH, (now + STEP_MS,))
         return now + STEP_MS
 
+    def _pace(self, records: int) -> None:
+        """Checkpoint often after small commits, seldom while large ones come.
+
+        A short write-ahead log is soon written over in place, where a flush costs half of
+        what it costs at the end of a growing file.  Commits that touch many pages gain more
+        from a long one, in which hot pages are checkpointed once for many commits.
+        """
+        if records >= LARGE_COMMIT:
+            if not self._small_commits_left:
+                self._run(f"PRAGMA wal_autocheckpoint = {SELDOM_PAGES}")
+            self._small_commits_left = SMALL_COMMITS
+        elif self._small_commits_left:
+            self._small_commits_left -= 1
+            if not self._small_commits_left:
+                self._run(f"PRAGMA wal_autocheckpoint = {OFTEN_PAGES}")
+
     def _append(self, records: Sequence[Record]) -> None:
-        """Add versions to the log and point the heads at the last one of each key."""
-        (seq,) = self._run(queries.LAST_SEQ).fetchone()
-        heads: dict[str, tuple[str, int, str]] = {}
-        rows = []
+        """Add versions to the log, and drop those that retention says."""
+        rows = map(queries.row, records)
+        if self._ops_in_history:
+            rows = map(queries.row_without_ops, records)
+        if len(records) == 1:
+            self._run(queries.PUT_LOG, next(rows))
+        else:
+            self._run_many(queries.PUT_LOG, rows)
+        floors: dict[str, int] = {}
         for record in records:
-            seq += 1
-            key = str(record.key)
-            rows.append(queries.log_row(seq, key, record))
-            heads[key] = (key, seq, record.ops)
-        self._connection.executemany(queries.PUT_LOG, rows)
-        self._connection.executemany(queries.PUT_HEAD, heads.values())
-        if self.limits.keep_s is not None:
-            for key in heads:
-                self._drop_old(key)
-        for record in records:
+            if record.version == 1:
+                self._run(queries.PUT_NAME, (str(record.key),))
             if record.version > self.limits.keep_versions:
-                self._drop(str(record.key), record.version - self.limits.keep_versions)
+                floors[str(record.key)] = record.version - self.limits.keep_versions
+        for key, floor in floors.items():
+            self._drop(key, floor)
+        if self.limits.keep_s is not None:
+            for key in {str(record.key) for record in records}:
+                self._drop_old(key)
 
     def _drop_old(self, key: str) -> None:
         """Drop the versions of ``key`` that are too old, except the current one."""
@@ -169,7 +202,7 @@ class SqliteBackend:
         (seq,) = self._run(queries.LAST_DROPPED, (key, floor)).fetchone()
         if seq is not None:
             self._run(queries.DROP, (key, floor))
-            self._run(queries.NOTE_HEAD, (seq, key))
+            self._run(queries.NOTE_NAME, (seq, key))
             self._run(queries.NOTE_STORE, (seq,))
 
     def _find_op(self, key: str, version: int) -> str | None:
@@ -203,7 +236,7 @@ class SqliteBackend:
         with self._snapshot():
             found = []
             if not prefix or keeps_history(prefix):
-                found += [Record(*row) for row in self._run(queries.SCAN_HEADS, bounds)]
+                found += [Record(*row) for row in self._run(queries.SCAN_LOG, bounds)]
             if not prefix or not keeps_history(prefix):
                 found += [Record(*row) for row in self._run(queries.SCAN_CELLS, bounds)]
         if not prefix:

@@ -152,8 +152,6 @@ def _use_wal(connection: sqlite3.Connection, wanted: Options) -> None:
             f"{wanted.path} cannot use a write-ahead log here (journal mode {mode!r}); "
             "put it on a local file system"
         )
-    # A checkpoint costs a flush; fewer and larger ones let hot pages be written once.
-    connection.execute("PRAGMA wal_autocheckpoint = 8000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
 
 

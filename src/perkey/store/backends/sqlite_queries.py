@@ -14,16 +14,18 @@ from perkey.store.record import Record
 MOST = 256
 """How many keys one statement looks up."""
 
-_HEAD = 'h.key, l.version, l.body, l."by", l.at, l.op, h.ops, l.fence, l.base'
-_VERSION = "key, version, body, \"by\", at, op, '', fence, base"
+_VERSION = 'l.key, l.version, l.body, l."by", l.at, l.op, l.ops, l.fence, l.base'
 _CELL = 'key, version, body, "by", at, op, ops, fence, base'
-
-LAST_SEQ = "SELECT ifnull(max(seq), 0) FROM log"
-PUT_LOG = "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-PUT_HEAD = (
-    "INSERT INTO heads (key, seq, ops) VALUES (?, ?, ?) "
-    "ON CONFLICT (key) DO UPDATE SET seq = excluded.seq, ops = excluded.ops"
+_HEADS = (
+    f"SELECT {_VERSION} FROM names AS n JOIN log AS l ON l.seq = "
+    "(SELECT v.seq FROM log AS v WHERE v.key = n.key ORDER BY v.version DESC LIMIT 1)"
 )
+
+PUT_LOG = (
+    'INSERT INTO log (key, version, at, fence, base, "by", op, ops, body) '
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+PUT_NAME = "INSERT INTO names (key) VALUES (?)"
 PUT_CELL = "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 RAISE_HIGH = "UPDATE facts SET high = max(high, ?)"
 
@@ -35,39 +37,44 @@ LAST_OLD = (
 )
 LAST_DROPPED = "SELECT max(seq) FROM log WHERE key = ? AND version <= ?"
 DROP = "DELETE FROM log WHERE key = ? AND version <= ?"
-NOTE_HEAD = "UPDATE heads SET dropped = ? WHERE key = ?"
+NOTE_NAME = "UPDATE names SET dropped = ? WHERE key = ?"
 NOTE_STORE = "UPDATE facts SET dropped = max(dropped, ?)"
 
 FIND_OP = "SELECT op FROM log WHERE key = ? AND version = ?"
-HISTORY = f"SELECT {_VERSION} FROM log WHERE key = ? AND version > ? ORDER BY version LIMIT ?"
-SCAN_HEADS = (
-    f"SELECT {_HEAD} FROM heads AS h JOIN log AS l ON l.seq = h.seq WHERE h.key >= ? "
-    "AND h.key > ? AND (?3 IS NULL OR h.key < ?3) AND l.body IS NOT NULL ORDER BY h.key LIMIT ?"
+HISTORY = (
+    f"SELECT {_VERSION} FROM log AS l WHERE l.key = ? AND l.version > ? ORDER BY l.version LIMIT ?"
+)
+SCAN_LOG = (
+    f"{_HEADS} WHERE n.key >= ? AND n.key > ? AND (?3 IS NULL OR n.key < ?3) "
+    "AND l.body IS NOT NULL ORDER BY n.key LIMIT ?"
 )
 SCAN_CELLS = (
     f"SELECT {_CELL} FROM cells WHERE key >= ? AND key > ? AND (?3 IS NULL OR key < ?3) "
     "AND body IS NOT NULL ORDER BY key LIMIT ?"
 )
 CHANGES = (
-    f"SELECT seq, {_VERSION} FROM log WHERE seq > ? AND key >= ? AND (?3 IS NULL OR key < ?3) "
-    "ORDER BY seq LIMIT ?"
+    f"SELECT l.seq, {_VERSION} FROM log AS l WHERE l.seq > ? AND l.key >= ? "
+    "AND (?3 IS NULL OR l.key < ?3) ORDER BY l.seq LIMIT ?"
 )
+LAST_SEQ = "SELECT ifnull(max(seq), 0) FROM log"
 DROPPED = "SELECT dropped FROM facts"
 DROPPED_UNDER = (
-    "SELECT EXISTS (SELECT 1 FROM heads WHERE key >= ? AND (?2 IS NULL OR key < ?2) "
+    "SELECT EXISTS (SELECT 1 FROM names WHERE key >= ? AND (?2 IS NULL OR key < ?2) "
     "AND dropped > ?)"
 )
 
 
 @cache
 def find_heads(count: int) -> str:
-    return (
-        f"SELECT {_HEAD} FROM heads AS h JOIN log AS l ON l.seq = h.seq WHERE h.key {_among(count)}"
-    )
+    """The current versions of ``count`` keys of the log."""
+    if count == 1:
+        return f"SELECT {_VERSION} FROM log AS l WHERE l.key = ? ORDER BY l.version DESC LIMIT 1"
+    return f"{_HEADS} WHERE n.key {_among(count)}"
 
 
 @cache
 def find_cells(count: int) -> str:
+    """The current versions of ``count`` other keys."""
     return f"SELECT {_CELL} FROM cells WHERE key {_among(count)}"
 
 
@@ -81,21 +88,9 @@ def padded(names: list[str]) -> list[str]:
     return names + names[-1:] * (size - len(names))
 
 
-def log_row(seq: int, key: str, record: Record) -> tuple[object, ...]:
-    return (
-        seq,
-        key,
-        record.version,
-        record.at,
-        record.fence,
-        record.base,
-        record.by,
-        record.op,
-        None if record.body is None else bytearray(record.body),
-    )
-
-
-def cell(record: Record) -> tuple[object, ...]:
+def row(record: Record) -> tuple[object, ...]:
+    """The parameters of ``PUT_LOG`` and ``PUT_CELL``."""
+    body = record.body
     return (
         str(record.key),
         record.version,
@@ -105,7 +100,23 @@ def cell(record: Record) -> tuple[object, ...]:
         record.by,
         record.op,
         record.ops,
-        None if record.body is None else bytearray(record.body),
+        None if body is None else bytearray(body),
+    )
+
+
+def row_without_ops(record: Record) -> tuple[object, ...]:
+    """The parameters of ``PUT_LOG`` where history itself remembers the ops."""
+    body = record.body
+    return (
+        str(record.key),
+        record.version,
+        record.at,
+        record.fence,
+        record.base,
+        record.by,
+        record.op,
+        "",
+        None if body is None else bytearray(body),
     )
 
 

@@ -16,8 +16,8 @@ APPLICATION_ID = 0x70_6B_65_79  # "pkey"
 STEPS: list[list[str]] = [
     [
         # Every version of documents and boards, in commit order: history, watch log and the
-        # current body in one place, so that a write carries its body once.  The body stands
-        # last: whoever looks for keys or versions does not touch its pages.
+        # current body in one place, so that a write carries its body once and touches two
+        # pages.  The body stands last: who looks for keys does not read its pages.
         """CREATE TABLE log (
              seq INTEGER PRIMARY KEY,
              key TEXT NOT NULL,
@@ -27,15 +27,14 @@ STEPS: list[list[str]] = [
              base INTEGER NOT NULL,
              "by" TEXT NOT NULL,
              op TEXT NOT NULL,
+             ops TEXT NOT NULL,
              body BLOB
            )""",
         "CREATE UNIQUE INDEX log_versions ON log (key, version)",
-        # Where the current version of each of those keys stands in the log; ``dropped`` is
-        # the last place in the log that retention took from this key.
-        """CREATE TABLE heads (
+        # Which keys the log knows; ``dropped`` is the last place in the log that retention
+        # took from this key.
+        """CREATE TABLE names (
              key TEXT PRIMARY KEY,
-             seq INTEGER NOT NULL,
-             ops TEXT NOT NULL,
              dropped INTEGER NOT NULL DEFAULT 0
            ) WITHOUT ROWID""",
         # Receipts, leases, accounts, entries: the current version alone, as small as it goes.

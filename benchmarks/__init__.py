@@ -1,0 +1,1 @@
+"""Measurements against hand-written code: ``python -m benchmarks.store``."""
