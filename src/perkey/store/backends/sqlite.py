@@ -29,8 +29,6 @@ DURABILITY = {
     "OFF": "survives the death of every process; a power cut may damage the file",
 }
 
-OPS_WINDOW = 16
-"""How many versions back a lost reply is recognised at least."""
 LARGE_COMMIT = 48
 """From how many records on a commit is a large one."""
 SMALL_COMMITS = 1000
@@ -66,8 +64,6 @@ class SqliteBackend:
         self._connection = connection
         self._run = connection.execute
         self._run_many = connection.executemany
-        # Where history tells who wrote a version, the versions need not tell it again.
-        self._ops_in_history = limits.keep_versions > OPS_WINDOW
         self._offset = offset
         self._clock = clock
         self._turn = turn
@@ -170,8 +166,6 @@ class SqliteBackend:
     def _append(self, records: Sequence[Record]) -> None:
         """Add versions to the log, and drop those that retention says."""
         rows = map(queries.row, records)
-        if self._ops_in_history:
-            rows = map(queries.row_without_ops, records)
         if len(records) == 1:
             self._run(queries.PUT_LOG, next(rows))
         else:

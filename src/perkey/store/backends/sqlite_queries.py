@@ -104,22 +104,6 @@ def row(record: Record) -> tuple[object, ...]:
     )
 
 
-def row_without_ops(record: Record) -> tuple[object, ...]:
-    """The parameters of ``PUT_LOG`` where history itself remembers the ops."""
-    body = record.body
-    return (
-        str(record.key),
-        record.version,
-        record.at,
-        record.fence,
-        record.base,
-        record.by,
-        record.op,
-        "",
-        None if body is None else bytearray(body),
-    )
-
-
 def past(prefix: str) -> str | None:
     """The first text above all that begin with ``prefix``; None where there is no such text.
 
