@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from perkey.flows import board, records
-from perkey.flows.board import Also, Status
+from perkey.flows.board import Also, Outputs, Status
 from perkey.flows.tasklist import Claim
 from perkey.store.views import Document
 from perkey.stores import AsyncStore, Store
@@ -85,13 +85,15 @@ class Board:
         found: Status = self._store.run(board.status(self.run))
         return found
 
-    def complete(self, *, by: str = "") -> Status:
+    def complete(self, *, outputs: Outputs | None = None, by: str = "") -> Status:
         """Declare the run a success, or raise ``IncompleteRun``.
 
         Compares the tasks dispatched, the tasks done and the outputs present (null and empty
         texts, lists and objects count as missing) and names each that is not there.
+        ``outputs={task: (document, "/json/pointer")}`` looks for them in documents too, in the
+        same commit.
         """
-        found: Status = self._store.run(board.complete(self.run, by))
+        found: Status = self._store.run(board.complete(self.run, by, outputs))
         return found
 
     def work(
@@ -163,9 +165,9 @@ class AsyncBoard:
         found: Status = await self._store.run(board.status(self.run))
         return found
 
-    async def complete(self, *, by: str = "") -> Status:
+    async def complete(self, *, outputs: Outputs | None = None, by: str = "") -> Status:
         """Like ``Board.complete``."""
-        found: Status = await self._store.run(board.complete(self.run, by))
+        found: Status = await self._store.run(board.complete(self.run, by, outputs))
         return found
 
     async def work(

@@ -299,6 +299,24 @@ def test_a_small_output_is_an_output(store: Store, something: Any) -> None:
     assert board.complete().tasks[0].output == something
 
 
+def test_outputs_are_looked_for_in_documents_too(board: Board, store: Store) -> None:
+    places = {task: ("report", f"/sections/{task}") for task in ("inventory", "links")}
+    for _ in range(2):
+        board.finish(take(board), "said to be done")
+    with pytest.raises(IncompleteRun, match="without output: 'inventory', 'links'"):
+        board.complete(outputs=places)
+    store.put("report", {"sections": {"inventory": ["x"], "links": {}}}, create=True)
+    with pytest.raises(IncompleteRun) as incomplete:
+        board.complete(outputs=places)
+    assert (incomplete.value.done, incomplete.value.missing) == (2, ["links"])
+    store.put("report", {"sections": {"inventory": ["x"], "links": {"n": 1}}}, overwrite=True)
+    assert board.complete(outputs=places).completed
+    with pytest.raises(NotFound, match="no task 'words'"):
+        board.complete(outputs={"words": ("report", "/a")})
+    with pytest.raises(UsageError, match="JSON Pointer"):
+        board.complete(outputs={"links": ("report", "no pointer")})
+
+
 def test_work_does_everything_and_retries_failures(board: Board, store: Store) -> None:
     tries: list[str] = []
 

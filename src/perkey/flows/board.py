@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from perkey.errors import Conflict, IncompleteRun, LeaseLost, UsageError
-from perkey.flows import steps, tasklist
+from perkey.errors import Conflict, IncompleteRun, LeaseLost, NotFound, UsageError
+from perkey.flows import pointer, steps, tasklist
 from perkey.flows.leases import milliseconds, polling
 from perkey.flows.records import check_by
 from perkey.flows.tasklist import DONE, FAILED, MAX_REASON, OPEN, RUNNING, Claim, Run
 from perkey.observe import events
 from perkey.store import codec
-from perkey.store.keys import BOARDS, Key, in_space
+from perkey.store.keys import BOARDS, DOCUMENTS, Key, in_space
 from perkey.store.transaction import Fn, Outcome, Tx, check_fn, declared
 
 Also = tuple[str | Sequence[str], Fn]
@@ -221,26 +221,40 @@ def status(run: str) -> steps.Flow[Status]:
     return Status(run, record.version, board.completed, tasks)
 
 
-def complete(run: str, by: str) -> steps.Flow[Status]:
+def complete(run: str, by: str, outputs: Outputs | None) -> steps.Flow[Status]:
     """Declare the run a success, or raise ``IncompleteRun`` that names what is missing.
 
     Compares the tasks dispatched, the tasks done and the outputs present, in one commit.
     """
     key = board_key(run)
     check_by(by)
+    places = {
+        task: (in_space(DOCUMENTS, document), pointer.parse(path))
+        for task, (document, path) in (outputs or {}).items()
+    }
 
     def check(tx: Tx) -> None:
         board = tasklist.decode(run, tx.record(key))
-        tasklist.check_complete(run, board, tasklist.missing_outputs(board))
+        for task in places:
+            tasklist.find(run, board, task)
+        absent = [task for task, (name, path) in places.items() if not _present(tx, name, path)]
+        tasklist.check_complete(run, board, absent)
         board.completed = True
         _write(tx, key, board)
 
     try:
-        yield steps.Transact((key,), check, by)
+        yield steps.Transact(declared([name for name, _ in places.values()], key), check, by)
     except IncompleteRun as incomplete:
         yield steps.Emit(events.Incomplete(run, by, tuple(incomplete.missing)))
         raise
     return (yield from status(run))
+
+
+def _present(tx: Tx, name: Key, path: pointer.Path) -> bool:
+    try:
+        return not tasklist.empty(pointer.get(tx.get(name), path))
+    except NotFound:
+        return False
 
 
 def work(

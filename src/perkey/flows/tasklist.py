@@ -205,18 +205,17 @@ def empty(value: Any) -> bool:
     return value is None or value == "" or value == [] or value == {}
 
 
-def missing_outputs(run: Run) -> list[str]:
-    """The tasks that are done and left nothing."""
-    return [
-        name
-        for name, task in run.tasks.items()
-        if task.state == DONE and empty(codec.decode(bytes(task.output)))
-    ]
+def check_complete(name: str, run: Run, absent: list[str]) -> None:
+    """Raise ``IncompleteRun`` unless every task is done and left an output.
 
-
-def check_complete(name: str, run: Run, lacking: list[str]) -> None:
-    """Raise ``IncompleteRun`` unless every task is done and has its output."""
+    ``absent``: tasks whose output is not in the document where it should be.
+    """
     open_tasks = [each for each, task in run.tasks.items() if task.state != DONE]
+    lacking = [
+        each
+        for each, task in run.tasks.items()
+        if task.state == DONE and (each in absent or empty(codec.decode(bytes(task.output))))
+    ]
     if not open_tasks and not lacking:
         return
     failed = [each for each in open_tasks if run.tasks[each].state == FAILED]
