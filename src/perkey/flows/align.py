@@ -1,8 +1,9 @@
 """Which item of an old list became which item of a new one.
 
 Diff, merge and blame share this one answer.  Equal items pair up first (a longest common
-subsequence); between them, changed items pair up only where it is plain that they are the
-same thing: a wrong pair would mix two things in a merge, a missing one only costs a conflict.
+subsequence); between them, changed items pair up by name, by place or by what they kept.
+Where it is not plain that two items are the same thing, they are not looked into: a wrong
+guess would mix two things in a merge, a missing one only costs a conflict.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from perkey.store import codec
 
@@ -23,18 +24,27 @@ CELLS = 10_000
 LEVELS = 8
 """How often a long run is cut again into shorter ones."""
 
-Pairs = list[tuple[int, int]]
+Indexes = list[tuple[int, int]]
 """(index in old, index in new), both ascending."""
 
 
-def align(old: Sequence[Any], new: Sequence[Any]) -> Pairs:
+class Pair(NamedTuple):
+    """An item of the old list and the one of the new list that it is, or that replaced it."""
+
+    old: int
+    new: int
+    replaced: bool = False
+    """Another thing in the same place: nothing inside the two is related."""
+
+
+def align(old: Sequence[Any], new: Sequence[Any]) -> list[Pair]:
     """The items of ``old`` that are still in ``new``, as they were or changed, in order."""
     a, b = [mark(item) for item in old], [mark(item) for item in new]
-    pairs: Pairs = []
+    pairs: list[Pair] = []
     for gap in _gaps(common(a, b), len(a), len(b)):
         pairs += _changed(old, new, *gap)
-        if gap[1] < len(a) and gap[3] < len(b):
-            pairs.append((gap[1], gap[3]))
+        if gap[1] < len(a):
+            pairs.append(Pair(gap[1], gap[3]))
     return pairs
 
 
@@ -43,7 +53,7 @@ def mark(value: Any) -> Hashable:
     return value if type(value) is str else codec.canonical(value)
 
 
-def _gaps(pairs: Pairs, n: int, m: int) -> Iterator[tuple[int, int, int, int]]:
+def _gaps(pairs: Indexes, n: int, m: int) -> Iterator[tuple[int, int, int, int]]:
     """(start, end in old, start, end in new) before each pair and after the last one."""
     i = j = 0
     for x, y in [*pairs, (n, m)]:
@@ -54,7 +64,7 @@ def _gaps(pairs: Pairs, n: int, m: int) -> Iterator[tuple[int, int, int, int]]:
 # ------------------------------------------------------------------------------- equal items
 
 
-def common(a: Sequence[Hashable], b: Sequence[Hashable], levels: int = LEVELS) -> Pairs:
+def common(a: Sequence[Hashable], b: Sequence[Hashable], levels: int = LEVELS) -> Indexes:
     """A common subsequence: the longest where the lists are short, otherwise a good one.
 
     Long lists are cut at items that stand once in each (patience diff), so that the cost
@@ -73,13 +83,13 @@ def common(a: Sequence[Hashable], b: Sequence[Hashable], levels: int = LEVELS) -
     ]
 
 
-def _middle(a: Sequence[Hashable], b: Sequence[Hashable], levels: int) -> Pairs:
+def _middle(a: Sequence[Hashable], b: Sequence[Hashable], levels: int) -> Indexes:
     if len(a) * len(b) <= CELLS:
         return _longest(a, b)
     anchors = _anchors(a, b) if levels else []
     if not anchors:
         return []
-    pairs: Pairs = []
+    pairs: Indexes = []
     for i, x, j, y in _gaps(anchors, len(a), len(b)):
         pairs += [(i + p, j + q) for p, q in common(a[i:x], b[j:y], levels - 1)]
         if x < len(a):
@@ -87,7 +97,7 @@ def _middle(a: Sequence[Hashable], b: Sequence[Hashable], levels: int) -> Pairs:
     return pairs
 
 
-def _longest(a: Sequence[Hashable], b: Sequence[Hashable]) -> Pairs:
+def _longest(a: Sequence[Hashable], b: Sequence[Hashable]) -> Indexes:
     """The longest common subsequence, by the textbook table."""
     rows = [[0] * (len(b) + 1)]
     for i in reversed(range(len(a))):
@@ -97,7 +107,7 @@ def _longest(a: Sequence[Hashable], b: Sequence[Hashable]) -> Pairs:
         rows.append(row)
     rows.reverse()
     i = j = 0
-    pairs: Pairs = []
+    pairs: Indexes = []
     while i < len(a) and j < len(b):
         if a[i] == b[j]:
             pairs.append((i, j))
@@ -109,7 +119,7 @@ def _longest(a: Sequence[Hashable], b: Sequence[Hashable]) -> Pairs:
     return pairs
 
 
-def _anchors(a: Sequence[Hashable], b: Sequence[Hashable]) -> Pairs:
+def _anchors(a: Sequence[Hashable], b: Sequence[Hashable]) -> Indexes:
     """Items that stand once in each list, the most of them that are in the same order."""
     once_a, once_b = Counter(a), Counter(b)
     places = {item: j for j, item in enumerate(b) if once_b[item] == 1}
@@ -117,7 +127,7 @@ def _anchors(a: Sequence[Hashable], b: Sequence[Hashable]) -> Pairs:
     return _rising(pairs)
 
 
-def _rising(pairs: Pairs) -> Pairs:
+def _rising(pairs: Indexes) -> Indexes:
     """The longest subsequence whose second numbers rise (patience sorting)."""
     tops: list[int] = []
     heads: list[int] = []
@@ -127,7 +137,7 @@ def _rising(pairs: Pairs) -> Pairs:
         before.append(heads[pile - 1] if pile else None)
         tops[pile : pile + 1] = [j]
         heads[pile : pile + 1] = [at]
-    rising: Pairs = []
+    rising: Indexes = []
     last = heads[-1] if heads else None
     while last is not None:
         rising.append(pairs[last])
@@ -138,17 +148,20 @@ def _rising(pairs: Pairs) -> Pairs:
 # ----------------------------------------------------------------------------- changed items
 
 
-def _changed(old: Sequence[Any], new: Sequence[Any], i: int, x: int, j: int, y: int) -> Pairs:
+def _changed(
+    old: Sequence[Any], new: Sequence[Any], i: int, x: int, j: int, y: int
+) -> Iterator[Pair]:
     """Pairs of changed items between two equal ones."""
     if i == x or j == y:
-        return []
-    pairs: Pairs = []
+        return
     names = common(_names(old, i, x), _names(new, j, y))
     for p, q, r, s in _gaps(names, x - i, y - j):
-        pairs += _alike(old, new, i + p, i + q, j + r, j + s)
+        if q - p == s - r:
+            yield from _in_place(old, new, i + p, j + r, q - p)
+        else:
+            yield from _at_the_ends(old, new, i + p, i + q, j + r, j + s)
         if q < x - i:
-            pairs.append((i + q, j + s))
-    return pairs
+            yield Pair(i + q, j + s)
 
 
 def _names(items: Sequence[Any], start: int, end: int) -> list[Hashable]:
@@ -165,19 +178,25 @@ def identity(item: Any) -> Hashable:
     return None
 
 
-def _alike(old: Sequence[Any], new: Sequence[Any], i: int, x: int, j: int, y: int) -> Pairs:
-    """Items without a common name: by place where as many are gone as have come, otherwise
-    from both ends for as long as more than half of each item stayed."""
-    if x - i == y - j:
-        return [(i + k, j + k) for k in range(x - i) if likeness(old[i + k], new[j + k]) >= 0.5]
-    front: Pairs = []
+def _in_place(old: Sequence[Any], new: Sequence[Any], i: int, j: int, n: int) -> Iterator[Pair]:
+    """As many items are gone as have come: each took the place of one, unless names differ."""
+    for x, y in zip(range(i, i + n), range(j, j + n), strict=True):
+        if identity(old[x]) == identity(new[y]):
+            yield Pair(x, y, replaced=likeness(old[x], new[y]) < 0.5)
+
+
+def _at_the_ends(
+    old: Sequence[Any], new: Sequence[Any], i: int, x: int, j: int, y: int
+) -> list[Pair]:
+    """Some are gone and others have come: from both ends, while most of each item stayed."""
+    front: list[Pair] = []
     while i < x and j < y and _mostly(old[i], new[j]):
-        front.append((i, j))
+        front.append(Pair(i, j))
         i, j = i + 1, j + 1
-    back: Pairs = []
+    back: list[Pair] = []
     while i < x and j < y and _mostly(old[x - 1], new[y - 1]):
         x, y = x - 1, y - 1
-        back.append((x, y))
+        back.append(Pair(x, y))
     return front + back[::-1]
 
 
@@ -188,8 +207,7 @@ def _mostly(a: Any, b: Any) -> bool:
 def likeness(a: Any, b: Any) -> float:
     """How much two items have in common, 0 to 1: 1 where one of them only grew.
 
-    Two scalars in the same place are one that was changed (1); dicts known by different
-    names are never the same thing (0).
+    Dicts with different names, and things of different types, have nothing in common.
     """
     if isinstance(a, dict) and isinstance(b, dict):
         if identity(a) != identity(b):
@@ -198,6 +216,6 @@ def likeness(a: Any, b: Any) -> float:
     elif isinstance(a, list) and isinstance(b, list):
         kept = (Counter(map(mark, a)) & Counter(map(mark, b))).total()
     else:
-        return float(not isinstance(a, dict | list) and not isinstance(b, dict | list))
+        return float(codec.same(a, b))
     smaller, larger = sorted((len(a), len(b)))
     return 1 if kept == smaller else kept / larger

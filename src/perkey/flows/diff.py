@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal
 
-from perkey.flows.align import align
+from perkey.flows.align import Pair, align
 from perkey.flows.pointer import Path
 from perkey.flows.pointer import format as text
 from perkey.store.codec import same
@@ -87,11 +87,13 @@ def _in_dict(old: Any, new: Any, was: Path, path: Path) -> Iterator[Change]:
 
 def _in_list(old: Any, new: Any, was: Path, path: Path) -> Iterator[Change]:
     i = j = 0
-    for x, y in [*align(old, new), (len(old), len(new))]:
+    for x, y, replaced in [*align(old, new), Pair(len(old), len(new))]:
         for at in range(i, x):
             yield Change("remove", (*was, at), old[at], ABSENT, (*was, at))
         for at in range(j, y):
             yield Change("add", (*path, at), ABSENT, new[at], (*was, x))
-        if x < len(old):
+        if replaced:
+            yield Change("replace", (*path, y), old[x], new[y], (*was, x))
+        elif x < len(old):
             yield from _changes(old[x], new[y], (*was, x), (*path, y))
         i, j = x + 1, y + 1
