@@ -62,8 +62,11 @@ class SqliteBackend:
         )
         self._options = options
         self._connection = connection
-        self._run = connection.execute
-        self._run_many = connection.executemany
+        # One cursor for all: each statement ends the one before it, so that no half-read
+        # result of an interrupted call holds an old snapshot open.
+        cursor = connection.cursor()
+        self._run = cursor.execute
+        self._run_many = cursor.executemany
         self._offset = offset
         self._clock = clock
         self._turn = turn

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perkey.clock import Clock
-from perkey.errors import StoreError, StoreUnavailable, Timeout, UsageError
+from perkey.errors import StoreCorrupt, StoreError, StoreUnavailable, Timeout, UsageError
 from perkey.store.backends import sqlite_schema, sqlite_time
 from perkey.store.backends.sqlite_errors import BUSY, code, translated
 from perkey.store.limits import Limits
@@ -20,6 +20,8 @@ SYNCHRONOUS = ("FULL", "NORMAL", "OFF", "EXTRA")
 MEMORY = ":memory:"
 PAUSE_S = 0.005
 STATEMENTS_KEPT = 256
+SMALLEST = 512
+"""The size of the smallest SQLite database, in bytes."""
 
 T = TypeVar("T")
 
@@ -97,9 +99,19 @@ def _check_file(wanted: Options) -> None:
         raise StoreUnavailable(f"expected a file at {wanted.path}, found a folder")
     if not path.parent.is_dir():
         raise StoreUnavailable(f"{wanted.path} cannot be created: its folder does not exist")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise StoreError(f"{wanted.path} cannot be written; check the file's permissions")
-    if path.exists() and path.stat().st_size:
+    for needed in (path.parent, path) if path.exists() else (path.parent,):
+        if not os.access(needed, os.W_OK):
+            raise StoreError(
+                f"{needed} cannot be written; a store needs to write its file and the folder "
+                "around it (for the write-ahead log): check the permissions"
+            )
+    size = path.stat().st_size if path.exists() else 0
+    if 0 < size < SMALLEST:  # which SQLite would take for an empty one
+        raise StoreCorrupt(
+            f"{wanted.path} is no SQLite database (it has {size} bytes); nothing was written "
+            "over it: name another file"
+        )
+    if size:
         probe = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:
             sqlite_schema.check(probe, wanted.path)
