@@ -6,15 +6,36 @@ docs.update("report", lambda report: {**report, "links": found}, by="worker-3")
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from perkey.flows import documents, records
+from perkey.flows import lookback, records
+from perkey.flows.diff import Change
 from perkey.flows.documents import Book, Mutate, Write
 from perkey.flows.records import MISSING
+from perkey.flows.transforms import (
+    append,
+    append_unique,
+    increment,
+    remove_value,
+    set_max,
+    set_min,
+)
 from perkey.store.transaction import Fence
 from perkey.store.views import Document
 from perkey.store.watch import AsyncWatch, Watch
 from perkey.stores import AsyncStore, Store
+
+__all__ = [
+    "AsyncDocuments",
+    "Documents",
+    "append",
+    "append_unique",
+    "increment",
+    "remove_value",
+    "set_max",
+    "set_min",
+]
 
 
 class Documents:
@@ -37,6 +58,7 @@ class Documents:
         create: bool = False,
         overwrite: bool = False,
         base: int | None = None,
+        merge: bool = False,
         by: str = "",
         fence: Fence | None = None,
         timeout: float | None = None,
@@ -44,7 +66,10 @@ class Documents:
         """Write a whole value: at exactly version ``if_match``, only ``create``, or
         ``overwrite`` whatever is there (``base``: the version you had read, for the record).
 
-        Raises ``Conflict`` when the condition does not hold, ``Rejected`` by a rule.
+        Raises ``Conflict`` when the condition does not hold, ``Rejected`` by a rule.  With
+        ``merge`` and ``if_match`` what others changed since that version is kept, path by
+        path; only changes to the same place are a ``Conflict``, with ``paths``, ``authors``
+        and ``overlaps``.
         """
         flow = self._book.put(
             key,
@@ -54,6 +79,7 @@ class Documents:
             create=create,
             overwrite=overwrite,
             base=base,
+            merge=merge,
         )
         written: Document = self._store.run(flow)
         return written
@@ -76,6 +102,37 @@ class Documents:
         that can only compare-and-swap met a newer version every time.
         """
         flow = self._book.update(key, mutate, Write(by, fence, timeout), default)
+        written: Document = self._store.run(flow)
+        return written
+
+    def patch(
+        self,
+        key: str,
+        *,
+        json_patch: Sequence[Any] | None = None,
+        merge_patch: Any = MISSING,
+        transforms: Sequence[Any] | None = None,
+        if_match: int | None = None,
+        default: Any = MISSING,
+        by: str = "",
+        fence: Fence | None = None,
+        timeout: float | None = None,
+    ) -> Document:
+        """Apply a change that is given as data, to the current value, inside the commit.
+
+        Exactly one of ``json_patch`` (RFC 6902), ``merge_patch`` (RFC 7396) and ``transforms``
+        (``increment``, ``append_unique`` and the like from ``perkey.documents``, which never
+        conflict and make what is absent).  ``InvalidPatch`` where it does not apply.
+        """
+        flow = self._book.patch(
+            key,
+            Write(by, fence, timeout),
+            json_patch=json_patch,
+            merge_patch=merge_patch,
+            transforms=transforms,
+            if_match=if_match,
+            default=default,
+        )
         written: Document = self._store.run(flow)
         return written
 
@@ -104,8 +161,13 @@ class Documents:
 
     def at(self, key: str, version: int) -> Document:
         """That version; ``Gone`` when retention dropped it, ``NotFound`` when it never was."""
-        found: Document = self._store.run(documents.at(key, version))
+        found: Document = self._store.run(lookback.at(key, version))
         return found
+
+    def diff(self, key: str, old: int, new: int) -> list[Change]:
+        """What changed from version ``old`` (0: from nothing) to ``new``, in document order."""
+        changes: list[Change] = self._store.run(lookback.between(key, old, new))
+        return changes
 
     def watch(self, prefix: str = "", *, after: str | None = None) -> Watch:
         """Every version under ``prefix`` in order, then live; see ``Store.watch``."""
@@ -132,6 +194,7 @@ class AsyncDocuments:
         create: bool = False,
         overwrite: bool = False,
         base: int | None = None,
+        merge: bool = False,
         by: str = "",
         fence: Fence | None = None,
         timeout: float | None = None,
@@ -145,6 +208,7 @@ class AsyncDocuments:
             create=create,
             overwrite=overwrite,
             base=base,
+            merge=merge,
         )
         written: Document = await self._store.run(flow)
         return written
@@ -161,6 +225,32 @@ class AsyncDocuments:
     ) -> Document:
         """Like ``Documents.update``."""
         flow = self._book.update(key, mutate, Write(by, fence, timeout), default)
+        written: Document = await self._store.run(flow)
+        return written
+
+    async def patch(
+        self,
+        key: str,
+        *,
+        json_patch: Sequence[Any] | None = None,
+        merge_patch: Any = MISSING,
+        transforms: Sequence[Any] | None = None,
+        if_match: int | None = None,
+        default: Any = MISSING,
+        by: str = "",
+        fence: Fence | None = None,
+        timeout: float | None = None,
+    ) -> Document:
+        """Like ``Documents.patch``."""
+        flow = self._book.patch(
+            key,
+            Write(by, fence, timeout),
+            json_patch=json_patch,
+            merge_patch=merge_patch,
+            transforms=transforms,
+            if_match=if_match,
+            default=default,
+        )
         written: Document = await self._store.run(flow)
         return written
 
@@ -186,8 +276,13 @@ class AsyncDocuments:
 
     async def at(self, key: str, version: int) -> Document:
         """Like ``Documents.at``."""
-        found: Document = await self._store.run(documents.at(key, version))
+        found: Document = await self._store.run(lookback.at(key, version))
         return found
+
+    async def diff(self, key: str, old: int, new: int) -> list[Change]:
+        """Like ``Documents.diff``."""
+        changes: list[Change] = await self._store.run(lookback.between(key, old, new))
+        return changes
 
     def watch(self, prefix: str = "", *, after: str | None = None) -> AsyncWatch:
         """Like ``Documents.watch``."""

@@ -39,8 +39,8 @@ class ManualClock:
 
 
 def memory_store(clock: ManualClock, limits: perkey.Limits | None = None) -> Store:
-    """A store in memory whose time is ``clock``'s."""
-    return Store(MemoryBackend(limits, clock), clock=clock)
+    """A store in memory whose time is ``clock``'s; every function runs twice (``strict``)."""
+    return Store(MemoryBackend(limits, clock), clock=clock, strict=True)
 
 
 def async_memory_store(clock: ManualClock, limits: perkey.Limits | None = None) -> AsyncStore:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perkey.errors import Gone, NotFound, UsageError
-from perkey.flows import records, steps
+from perkey.errors import ConditionRequired, Conflict, UsageError
+from perkey.flows import merging, patching, records, steps
+from perkey.flows.diff import ABSENT
 from perkey.flows.records import MISSING
+from perkey.flows.transforms import transform
 from perkey.observe import events
 from perkey.store import codec
 from perkey.store.keys import DOCUMENTS, Key, in_space
@@ -31,27 +33,17 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The new value of a document, and the version its author had read if not the head."""
+    """What to write: encoded JSON, or None to delete."""
 
-    value: Any
+    body: bytes | None
     base: int | None = None
+    """The version its author had read, where that is not the head."""
+    merged: bool = False
+    """Whether it holds what others changed since the author read."""
 
 
 Decide = Callable[[Tx, Record | None], Decision]
 """Pure: (transaction, head) -> what to write; runs inside the commit."""
-
-
-def change(key: Key, decide: Decide, write: Write) -> steps.Flow[Document]:
-    """Commit what ``decide`` makes of the current head, unless a rule refuses it."""
-
-    def run(tx: Tx) -> None:
-        decision = decide(tx, tx.record(key))
-        tx.put_body(key, codec.encode(decision.value), decision.base)
-
-    outcome: Outcome = yield from records.conditional(
-        key, run, write.by, write.fence, write.timeout
-    )
-    return document(outcome.writes[-1])
 
 
 @dataclass(slots=True)
@@ -59,6 +51,22 @@ class Book:
     """The documents of one store: what their flows share."""
 
     rules: list[Any] = field(default_factory=list)
+
+    def change(
+        self, key: Key, decide: Decide, write: Write
+    ) -> steps.Flow[tuple[Document, Decision]]:
+        """Commit what ``decide`` makes of the current head, unless a rule refuses it."""
+        records.check_by(write.by)
+
+        def run(tx: Tx) -> Decision:
+            decision = decide(tx, tx.record(key))
+            tx.put_body(key, decision.body, decision.base)
+            return decision
+
+        outcome: Outcome = yield from records.conditional(
+            key, run, write.by, write.fence, write.timeout
+        )
+        return document(outcome.writes[-1]), outcome.result
 
     def put(
         self,
@@ -70,23 +78,53 @@ class Book:
         create: bool = False,
         overwrite: bool = False,
         base: int | None = None,
+        merge: bool = False,
     ) -> steps.Flow[Document]:
         """Write a whole value under exactly one condition."""
         name = in_space(DOCUMENTS, key)
         records.check_condition(if_match, create, overwrite)
-        records.check_by(write.by)
+        if merge:
+            return (yield from self._merge(name, value, write, if_match))
+        body = codec.encode(value)
 
         def decide(tx: Tx, head: Record | None) -> Decision:
             if create:
                 records.check_absent(name, head)
             elif not overwrite:
                 records.check_version(name, head, if_match)
-            return Decision(value, base if overwrite else None)
+            return Decision(body, base if overwrite else None)
 
-        written: Document = yield from change(name, decide, write)
+        written, _ = yield from self.change(name, decide, write)
         if written.base < written.version - 1:
             head = written.version - 1
             yield steps.Emit(events.StaleOverwrite(key, write.by, written.base, head))
+        return written
+
+    def _merge(
+        self, name: Key, value: Any, write: Write, if_match: int | None
+    ) -> steps.Flow[Document]:
+        """Write a whole value that was made from version ``if_match``: what others changed
+        since is kept, and an overlap is a ``Conflict`` that names it."""
+        if if_match is None:
+            raise ConditionRequired("merge=True needs if_match=VERSION, the version you read")
+        ours = codec.decode(codec.encode(value))
+        base = yield from merging.base_value(name, if_match, write.by)
+
+        def decide(tx: Tx, head: Record | None) -> Decision:
+            if base is ABSENT or head is None or head.deleted or head.version <= if_match:
+                records.check_version(name, head, if_match)
+                return Decision(codec.encode(ours))
+            both = merging.merged(name, if_match, base, ours, tx, head)
+            return Decision(codec.encode(both), merged=True)
+
+        try:
+            written, decision = yield from self.change(name, decide, write)
+        except Conflict as refused:
+            if "overlaps" not in refused.details:
+                raise
+            raise (yield from merging.explained(refused, base, ours)) from None
+        if decision.merged:
+            yield steps.Emit(events.Merged(name.name, write.by, if_match, written.version - 1))
         return written
 
     def update(
@@ -95,60 +133,80 @@ class Book:
         """Put what ``mutate`` makes of the current value, read inside the commit."""
         name = in_space(DOCUMENTS, key)
         check_fn(mutate)
-        records.check_by(write.by)
+        spare = MISSING if default is MISSING else codec.encode(default)
 
         def decide(tx: Tx, head: Record | None) -> Decision:
-            old = tx.get(name, MISSING)
-            if old is MISSING:
-                if default is MISSING:
-                    raise records.missing(name, head)
-                old = codec.decode(codec.encode(default))
-            new = mutate(old)
+            new = mutate(_current(name, tx, head, spare))
             if new is None:
                 raise UsageError(
                     f"the function for {key!r} returned None; nothing was written: return the "
                     "new value, also when you changed it in place (use put() to store null)"
                 )
-            return Decision(new)
+            return Decision(codec.encode(new))
 
-        return (yield from change(name, decide, write))
+        written, _ = yield from self.change(name, decide, write)
+        return written
+
+    def patch(
+        self,
+        key: str,
+        write: Write,
+        *,
+        json_patch: Sequence[Any] | None = None,
+        merge_patch: Any = MISSING,
+        transforms: Sequence[Any] | None = None,
+        if_match: int | None = None,
+        default: Any = MISSING,
+    ) -> steps.Flow[Document]:
+        """Apply a change that is given as data to the current value, inside the commit."""
+        name = in_space(DOCUMENTS, key)
+        apply = _patcher(json_patch, merge_patch, transforms)
+        spare = MISSING if default is MISSING else codec.encode(default)
+        if transforms is not None and spare is MISSING:
+            spare = ABSENT
+
+        def decide(tx: Tx, head: Record | None) -> Decision:
+            if if_match is not None:
+                records.check_version(name, head, if_match)
+            return Decision(codec.encode(apply(_current(name, tx, head, spare))))
+
+        written, _ = yield from self.change(name, decide, write)
+        return written
 
     def delete(self, key: str, write: Write, if_match: int | None = None) -> steps.Flow[Document]:
         """Leave a tombstone whose version goes on counting."""
-        return (
-            yield from records.delete(
-                in_space(DOCUMENTS, key),
-                if_match=if_match,
-                by=write.by,
-                fence=write.fence,
-                timeout=write.timeout,
-            )
+        name = in_space(DOCUMENTS, key)
+
+        def decide(tx: Tx, head: Record | None) -> Decision:
+            if head is None or head.deleted:
+                raise records.missing(name, head)
+            if if_match is not None:
+                records.check_version(name, head, if_match)
+            return Decision(None)
+
+        written, _ = yield from self.change(name, decide, write)
+        return written
+
+
+def _current(name: Key, tx: Tx, head: Record | None, spare: Any) -> Any:
+    """A copy of the current value, or of the encoded ``spare``; ``NotFound`` without one."""
+    body = tx.body(name)
+    if body is not None:
+        return codec.decode(body)
+    if spare is MISSING:
+        raise records.missing(name, head)
+    return spare if spare is ABSENT else codec.decode(spare)
+
+
+def _patcher(json_patch: Any, merge_patch: Any, transforms: Any) -> Callable[[Any], Any]:
+    """The one way to patch that was given, as a function of the value."""
+    if (json_patch is not None) + (merge_patch is not MISSING) + (transforms is not None) != 1:
+        raise UsageError(
+            "expected exactly one of json_patch=[...] (RFC 6902), merge_patch={...} (RFC 7396) "
+            "and transforms=[increment(...), ...]"
         )
-
-
-def at(key: str, version: int) -> steps.Flow[Document]:
-    """One version; ``Gone`` when retention dropped it, ``NotFound`` when it never was."""
-    name = in_space(DOCUMENTS, key)
-    check_number(version)
-    found: list[Record] = yield steps.History(name, version - 1, 1)
-    if found and found[0].version == version:
-        return document(found[0])
-    if found:
-        raise Gone(
-            f"version {version} of {key!r} was dropped by retention; "
-            f"the oldest one kept is {found[0].version}",
-            key=key,
-            version=version,
-            oldest=found[0].version,
-        )
-    (head,) = yield steps.Read([name])
-    last = 0 if head is None else head.version
-    raise NotFound(
-        f"{key!r} has no version {version}; its last one is {last}", key=key, version=version
-    )
-
-
-def check_number(version: object) -> None:
-    """A version is 1, 2, 3, ..."""
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise UsageError(f"expected a version from 1 up, found {version!r}")
+    if json_patch is not None:
+        return lambda value: patching.json_patch(value, json_patch)
+    if transforms is not None:
+        return lambda value: transform(value, transforms)
+    return lambda value: patching.merge_patch(value, merge_patch)
