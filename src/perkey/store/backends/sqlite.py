@@ -12,7 +12,7 @@ from perkey.errors import UsageError
 from perkey.store.abc import Backend
 from perkey.store.backends import sqlite_open, sqlite_schema
 from perkey.store.backends import sqlite_queries as queries
-from perkey.store.backends.sqlite_errors import BUSY, code, translated
+from perkey.store.backends.sqlite_errors import BUSY, code, surely_not_landed, translated
 from perkey.store.backends.sqlite_time import STEP_MS
 from perkey.store.backends.sqlite_turn import FIRST_PAUSE_S, Turn, waited_in_vain
 from perkey.store.evaluate import Batch
@@ -97,6 +97,8 @@ class SqliteBackend:
             self._high = high
             return unit.outcomes
         except sqlite3.Error as error:
+            if surely_not_landed(error):
+                batch.committing = None
             self._undo(batch)
             raise translated(error, self._options.path) from error
         except BaseException:

@@ -21,11 +21,21 @@ _CORRUPT = 11
 _FULL = 13
 _CANTOPEN = 14
 _NOTADB = 26
+_IOERR_WRITE = _IOERR | 3 << 8
 
 
 def code(error: sqlite3.Error) -> int:
     """SQLite's primary result code; 0 where Python's module raised by itself."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def surely_not_landed(error: sqlite3.Error) -> bool:
+    """Whether a commit that failed with ``error`` is certainly not in the file.
+
+    It is not where the write-ahead log could not be written to its end.  Where flushing it
+    failed, nobody knows but the file.
+    """
+    return getattr(error, "sqlite_errorcode", 0) in (_FULL, _IOERR_WRITE)
 
 
 def translated(error: sqlite3.Error, name: str) -> PerkeyError:
