@@ -47,6 +47,9 @@ class Batch:
     deadline: float | None = None
     """By ``Clock.monotonic``: how long the backend may wait for its turn before it raises
     ``Timeout`` with nothing done."""
+    interrupt: BaseException | None = None
+    """Set by a backend that was interrupted when part of the batch was in the store already;
+    it is raised once every caller has been told."""
 
     @property
     def keys(self) -> list[Key]:
@@ -55,11 +58,10 @@ class Batch:
             return list(self.transactions[0].keys)
         return sorted({key for each in self.transactions for key in each.keys})
 
-    def evaluate(self, heads: Heads, now: int, find_op: FindOp) -> Unit:
-        """Decide what to write on top of ``heads`` (read under the commit's own lock).
+    def resolve(self, heads: Heads, find_op: FindOp) -> Unit | None:
+        """The attempt in doubt that has landed, as settled; None where none of them has.
 
-        If an earlier attempt turns out to have landed, its answer comes back as settled and
-        nothing may be written.  Raises ``OutcomeUnknown`` where nobody can tell any more.
+        Raises ``OutcomeUnknown`` where nobody can tell any more.
         """
         for doubt in self.doubts:
             fate = landed(doubt, heads, find_op)
@@ -67,6 +69,17 @@ class Batch:
                 raise unknown(doubt)
             if fate:
                 return Unit(doubt.writes, doubt.outcomes, settled=True)
+        return None
+
+    def evaluate(self, heads: Heads, now: int, find_op: FindOp) -> Unit:
+        """Decide what to write on top of ``heads`` (read under the commit's own lock).
+
+        If an earlier attempt turns out to have landed, its answer comes back as settled and
+        nothing may be written.  Raises ``OutcomeUnknown`` where nobody can tell any more.
+        """
+        earlier = self.resolve(heads, find_op)
+        if earlier is not None:
+            return earlier
         unit = Unit()
         overlay = dict(heads)
         started = SYSTEM.monotonic()

@@ -37,6 +37,10 @@ class Key(str):
         return self[2:]
 
 
+TURNS = Key("q/turn")
+"""The store's own record of who may write next, where stores can only compare and swap."""
+
+
 def in_space(space: str, name: str) -> Key:
     """Check ``name`` as a user's key and put it in ``space``."""
     check_name(name)

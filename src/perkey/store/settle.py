@@ -26,7 +26,8 @@ def settled(
     interrupt: BaseException | None = None
     for attempt in range(1, limits.doubt_attempts + 1):
         try:
-            return apply(batch), interrupt
+            outcomes = apply(batch)
+            return outcomes, interrupt or batch.interrupt
         except OutcomeUnknown:
             raise
         except BaseException as error:
