@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
 
 from perkey.clock import SYSTEM, Clock, host_ms
-from perkey.errors import UsageError
+from perkey.errors import ForkedStore, UsageError
 from perkey.store.abc import Backend
 from perkey.store.backends import sqlite_open, sqlite_schema
 from perkey.store.backends import sqlite_queries as queries
@@ -62,16 +64,18 @@ class SqliteBackend:
         )
         self._options = options
         self._connection = connection
+        self._forked = False
         # One cursor for all: each statement ends the one before it, so that no half-read
         # result of an interrupted call holds an old snapshot open.
-        cursor = connection.cursor()
-        self._run = cursor.execute
-        self._run_many = cursor.executemany
+        self._cursor = connection.cursor()
+        self._run: Callable[..., Any] = self._cursor.execute
+        self._run_many: Callable[..., Any] = self._cursor.executemany
         self._offset = offset
         self._clock = clock
         self._turn = turn
         self._high = 0
         self._small_commits_left = 0
+        _open_backends.add(self)
 
     def now_ms(self) -> int:
         return self._offset + host_ms()
@@ -308,7 +312,30 @@ class SqliteBackend:
     def close(self) -> None:
         if self._turn is not None:
             self._turn.close()
-        self._connection.close()
+        if not self._forked:
+            self._connection.close()
+
+    def abandon(self) -> None:
+        """In a child process: never use, close or tear down what the parent has open."""
+        self._forked = True
+        self._run = self._run_many = _refuse_in_child
+        sqlite_open.keep_for_ever(self._cursor)
+        sqlite_open.keep_for_ever(self._connection)
+
+
+def _refuse_in_child(*statement: object) -> NoReturn:
+    raise ForkedStore
+
+
+_open_backends: weakref.WeakSet[SqliteBackend] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for backend in list(_open_backends):
+        backend.abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _position(cursor: str) -> int:

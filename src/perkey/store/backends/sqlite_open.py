@@ -180,3 +180,14 @@ def waiting(use: Callable[[], T], clock: Clock, deadline: float) -> T:
                     "other processes kept the SQLite file locked until the deadline; nothing done"
                 ) from error
         clock.sleep(PAUSE_S)
+
+
+def keep_for_ever(thing: object) -> None:
+    """Keep Python from ever tearing ``thing`` down, not even when the process ends.
+
+    Closing an inherited connection in a child rolls back what its parent is committing, in
+    the index of the write-ahead log that both have mapped: the parent's file would be damaged.
+    """
+    import ctypes  # only ever needed in a forked child
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))

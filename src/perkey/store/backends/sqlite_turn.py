@@ -98,5 +98,4 @@ def _after_fork() -> None:
         turn.close()
 
 
-if fcntl is not None:
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)
