@@ -74,36 +74,38 @@ def _words(corpus: Corpus) -> tuple[list[str], list[Place], int]:
     return words, places, left_out
 
 
-def repeats(words: Sequence[str], texts: Sequence[int]) -> Iterator[Passage]:
-    """Maximal repeats, left to right, none inside another; linear but for the comparing."""
+def repeats(
+    words: Sequence[str], texts: Sequence[int], size: int = SHINGLE_WORDS
+) -> Iterator[Passage]:
+    """Repeats of ``size`` words or more, as long as they get, left to right, none overlapping.
+
+    ``texts`` gives each word's file; a passage lies in one file.
+    """
     seen: dict[int, int] = {}
-    hashes = list(_rolling(words))
-    position = 0
-    while position < len(hashes):
-        first = seen.setdefault(hashes[position], position)
-        length = _common(words, texts, first, position) if first < position else 0
-        if length >= SHINGLE_WORDS:
+    end = 0  # of the latest passage
+    for position, value in enumerate(_rolling(words, size)):
+        if texts[position] != texts[position + size - 1]:
+            continue  # neighbours in the list are no neighbours on the page
+        first = seen.setdefault(value, position)
+        if position < end or first == position:
+            continue
+        length = _common(words, texts, first, position)
+        if length >= size:
             yield Passage(first, position, length)
-            for inside in range(position, min(position + length, len(hashes))):
-                seen.setdefault(hashes[inside], inside)
-            position += length
-        else:
-            position += 1
+            end = position + length
 
 
-def _rolling(words: Sequence[str]) -> Iterator[int]:
-    """The hash of the shingle at each position."""
-    if len(words) < SHINGLE_WORDS:
-        return
+def _rolling(words: Sequence[str], size: int) -> Iterator[int]:
+    """The hash of the ``size`` words at each position."""
     numbers: dict[str, int] = {}
     codes = [numbers.setdefault(word, len(numbers) + 1) for word in words]
-    top = pow(_BASE, SHINGLE_WORDS - 1, _MODULUS)
+    top = pow(_BASE, size - 1, _MODULUS)
     value = 0
     for index, code in enumerate(codes):
-        if index >= SHINGLE_WORDS:
-            value -= codes[index - SHINGLE_WORDS] * top
+        if index >= size:
+            value -= codes[index - size] * top
         value = (value * _BASE + code) % _MODULUS
-        if index >= SHINGLE_WORDS - 1:
+        if index >= size - 1:
             yield value
 
 
