@@ -167,3 +167,96 @@ def test_a_file_that_is_not_utf8_or_too_long(
     path.write_text('"12345678901"')
     monkeypatch.setattr(options, "MAX_ARGUMENT_BYTES", 10)
     assert "longer than 10" in perkey("doc", "put", "k", f"@{path}", "--create").err
+
+
+# --------------------------------------------------------------------- patches and diffs
+
+
+@pytest.fixture
+def stored(perkey: Command) -> Command:
+    """``k`` at version 1."""
+    perkey("doc", "put", "k", '{"a": 1, "list": ["x"], "gone": true}', "--create", "--by", "first")
+    return perkey
+
+
+@pytest.mark.parametrize(
+    ("change", "flags", "after"),
+    [
+        (
+            '[{"op": "replace", "path": "/a", "value": 2}]',
+            [],
+            {"a": 2, "list": ["x"], "gone": True},
+        ),
+        ('{"a": 2, "gone": null}', [], {"a": 2, "list": ["x"]}),
+        ('{"a": 2}', ["--as", "merge-patch"], {"a": 2, "list": ["x"], "gone": True}),
+        ("[1]", ["--as", "merge-patch"], [1]),
+        (
+            '[{"op": "increment", "path": "/a", "value": 4},'
+            ' {"op": "append_unique", "path": "/list", "values": ["x", "y"]}]',
+            ["--as", "transforms"],
+            {"a": 5, "list": ["x", "y"], "gone": True},
+        ),
+    ],
+)
+def test_patches(stored: Command, change: str, flags: list[str], after: object) -> None:
+    ran = stored("doc", "patch", "k", change, *flags, "--by", "second")
+    assert (ran.code, ran.out) == (exits.DONE, "k: version 2\n")
+    assert stored("doc", "get", "k").json == after
+
+
+@pytest.mark.parametrize(
+    ("change", "flags"),
+    [
+        ('[{"op": "test", "path": "/a", "value": 9}]', []),
+        ('[{"op": "remove", "path": "/none"}]', []),
+        ('{"op": "increment"}', ["--as", "transforms"]),
+        ('"text"', ["--as", "json-patch"]),
+        ("{", []),
+        ('{"a": 2}', ["--as", "guess"]),
+    ],
+)
+def test_a_patch_that_does_not_apply_changes_nothing(
+    stored: Command, change: str, flags: list[str]
+) -> None:
+    assert stored("doc", "patch", "k", change, *flags).code == exits.USAGE
+    assert stored("doc", "get", "k", "--json").json["version"] == 1
+
+
+def test_a_patch_made_for_an_older_version(stored: Command) -> None:
+    stored("doc", "patch", "k", '{"a": 2}')
+    assert stored("doc", "patch", "k", '{"a": 3}', "--if-match", "1").code == exits.REFUSED
+    assert stored("doc", "patch", "k", '{"a": 3}', "--if-match", "2").code == exits.DONE
+
+
+def test_merging_keeps_what_others_changed(stored: Command) -> None:
+    stored("doc", "patch", "k", '{"a": 2}', "--by", "second")
+    mine = '{"a": 1, "list": ["x", "y"], "gone": true}'
+    merged = stored("doc", "put", "k", mine, "--if-match", "1", "--merge", "--by", "third")
+    assert merged.code == exits.DONE
+    assert stored("doc", "get", "k").json == {"a": 2, "list": ["x", "y"], "gone": True}
+
+
+def test_merging_refuses_a_change_to_the_same_place_and_names_it(stored: Command) -> None:
+    stored("doc", "patch", "k", '{"a": 2}', "--by", "second")
+    mine = '{"a": 3, "list": ["x"], "gone": true}'
+    ran = stored("doc", "put", "k", mine, "--if-match", "1", "--merge", "--json")
+    assert ran.code == exits.REFUSED
+    assert ran.error["code"] == "conflict"
+    assert "/a" in ran.error["message"]
+    assert "second" in ran.error["message"]
+
+
+def test_diff_of_two_versions(stored: Command) -> None:
+    stored("doc", "put", "k", '{"a": "\\u001b[2J", "list": ["x"], "new": {}}', "--if-match", "1")
+    stored("doc", "patch", "k", '{"more": 1}')
+    assert stored("doc", "diff", "k", "1", "2").out.splitlines() == [
+        '~ /a: 1 -> "\\u001b[2J"',
+        "- /gone: true",
+        "+ /new: {}",
+    ]
+    assert stored("doc", "diff", "k", "2").out == "+ /more: 1\n"
+    assert stored("doc", "diff", "k", "2", "--json").json == [
+        {"op": "add", "path": "/more", "new": 1}
+    ]
+    assert stored("doc", "diff", "k", "3").out == ""
+    assert stored("doc", "diff", "k", "1", "9").code == exits.REFUSED

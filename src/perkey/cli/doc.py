@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -18,6 +18,12 @@ Limit = Annotated[int, Parameter(name="--limit", help="At most this many.")]
 Key = Annotated[str, Parameter(help="The document's key.")]
 Create = Annotated[bool, Parameter(negative="", help="Only if there is nothing yet.")]
 Overwrite = Annotated[bool, Parameter(negative="", help="Whatever is there.")]
+Merge = Annotated[bool, Parameter(negative="", help="Keep what others changed since --if-match.")]
+PatchKind = Literal["json-patch", "merge-patch", "transforms"]
+As = Annotated[
+    PatchKind | None,
+    Parameter(name="--as", help="Default: a list is a JSON Patch, an object a merge patch."),
+]
 UntilSynced = Annotated[bool, Parameter(negative="", help="Stop when caught up.")]
 After = Annotated[
     str | None,
@@ -74,16 +80,61 @@ def put(
     if_match: IfMatch = None,
     create: Create = False,
     overwrite: Overwrite = False,
+    merge: Merge = False,
     by: By = "",
     common: Common | None = None,
 ) -> None:
-    """Write a whole value under one condition: --if-match VERSION, --create or --overwrite."""
+    """Write a whole value under one condition: --if-match VERSION, --create or --overwrite.
+
+    With --if-match VERSION --merge, what others changed since that version is kept; only
+    changes to the same place are a conflict.
+    """
     common = common or Common()
     new = json_argument(value)
     with common.opened() as store:
         docs = Documents(store)
-        written = docs.put(key, new, if_match=if_match, create=create, overwrite=overwrite, by=by)
+        written = docs.put(
+            key,
+            new,
+            if_match=if_match,
+            create=create,
+            overwrite=overwrite,
+            merge=merge,
+            by=by,
+        )
     _written(written, common)
+
+
+@app.command
+def patch(
+    key: Key,
+    change: Value,
+    /,
+    *,
+    kind: As = None,
+    if_match: IfMatch = None,
+    by: By = "",
+    common: Common | None = None,
+) -> None:
+    """Apply a change to the newest version: JSON Patch, merge patch, or transforms.
+
+    JSON Patch (RFC 6902) is a list of operations, a merge patch (RFC 7396) an object.
+    Transforms are a list like [{"op": "increment", "path": "/runs", "value": 1}].
+    """
+    common = common or Common()
+    given = json_argument(change)
+    chosen = _KINDS[kind or ("json-patch" if isinstance(given, list) else "merge-patch")]
+    with common.opened() as store:
+        docs = Documents(store)
+        written = docs.patch(key, **{chosen: given}, if_match=if_match, by=by)
+    _written(written, common)
+
+
+_KINDS = {
+    "json-patch": "json_patch",
+    "merge-patch": "merge_patch",
+    "transforms": "transforms",
+}
 
 
 @app.command
@@ -117,6 +168,26 @@ def history(
 
 def _size(version: Document) -> str:
     return output.short(version.value)
+
+
+@app.command
+def diff(key: Key, old: int, new: int | None = None, /, *, common: Common | None = None) -> None:
+    """What changed between two versions, path by path; NEW is the newest unless given."""
+    common = common or Common()
+    with common.opened() as store:
+        docs = Documents(store)
+        last = docs.get(key).version if new is None else new
+        changes = [change.as_json() for change in docs.diff(key, old, last)]
+    if common.json:
+        output.as_json(changes)
+        return
+    for change in changes:
+        sign, style = _SIGNS[change["op"]]
+        sides = [output.short(change[side]) for side in ("old", "new") if side in change]
+        output.say(f"{sign} {change['path'] or '(all)'}: {' -> '.join(sides)}", style=style)
+
+
+_SIGNS = {"add": ("+", "green"), "remove": ("-", "red"), "replace": ("~", "yellow")}
 
 
 @app.command(name="list")
