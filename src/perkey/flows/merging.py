@@ -46,7 +46,7 @@ def base_value(name: Key, version: int, by: str) -> steps.Flow[Any]:
 
 
 def merged(name: Key, version: int, base: Any, ours: Any, tx: Tx, head: Record) -> Any:
-    """The head's changes since ``version`` and ours in one value, or ``Conflict`` with ``overlaps``."""
+    """Both sides' changes since ``version`` in one value, or ``Conflict`` with ``overlaps``."""
     result = merge(base, ours, tx.get(name))
     if result.overlaps:
         raise Conflict(
