@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,16 @@ say("done")
             process.__exit__(None, None, None)
     with perkey.open(url(tmp_path)) as store:
         assert store.get("n").value == 4
+
+
+def test_many_threads_may_create_one_file_at_once(tmp_path: Path) -> None:
+    def create(name: str) -> int:
+        with perkey.open(f"sqlite:///{tmp_path}/{name}.db") as store:
+            return store.put("k", 1, overwrite=True).version
+
+    with ThreadPoolExecutor(8) as pool:
+        for turn in range(10):
+            assert sorted(pool.map(create, [str(turn)] * 8)) == list(range(1, 9))
 
 
 def test_a_store_in_memory_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

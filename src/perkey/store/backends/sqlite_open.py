@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from perkey.clock import Clock
-from perkey.errors import StoreCorrupt, StoreError, StoreUnavailable, Timeout, UsageError
+from perkey.errors import StoreCorrupt, StoreError, StoreUnavailable, UsageError
 from perkey.store.backends import sqlite_schema, sqlite_time
 from perkey.store.backends.sqlite_errors import BUSY, code, translated
+from perkey.store.backends.sqlite_turn import waited_in_vain
 from perkey.store.limits import Limits
 from perkey.store.url import Location
 
@@ -22,8 +21,6 @@ PAUSE_S = 0.005
 STATEMENTS_KEPT = 256
 SMALLEST = 512
 """The size of the smallest SQLite database, in bytes."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +59,30 @@ def options(location: Location, limits: Limits) -> Options:
 
 
 def connect(wanted: Options, clock: Clock) -> tuple[sqlite3.Connection, int]:
-    """(a connection for writing, the offset of store time)."""
+    """(a connection for writing, the offset of store time).
+
+    Others may be creating or migrating the file; whatever they keep locked is tried again
+    from the start, which changes nothing that is done already.
+    """
     deadline = clock.monotonic() + wanted.open_timeout
+    while True:
+        try:
+            return _connect(wanted, clock)
+        except sqlite3.Error as error:
+            if code(error) != BUSY:
+                raise translated(error, wanted.path) from error
+            if clock.monotonic() >= deadline:
+                raise waited_in_vain() from error
+        clock.sleep(PAUSE_S)
+
+
+def _connect(wanted: Options, clock: Clock) -> tuple[sqlite3.Connection, int]:
+    if not wanted.in_memory:
+        _check_file(wanted)
+    connection = _connection(wanted)
     try:
-        if not wanted.in_memory:
-            _check_file(wanted)
-        connection = _connection(wanted)
-    except sqlite3.Error as error:
-        raise translated(error, wanted.path) from error
-    try:
-        return connection, _prepare(connection, wanted, clock, deadline)
-    except sqlite3.Error as error:
-        connection.close()
-        raise translated(error, wanted.path) from error
+        _configure(connection, wanted)
+        return connection, _prepare(connection, wanted, clock)
     except BaseException:
         connection.close()
         raise
@@ -84,8 +92,9 @@ def connect_reader(wanted: Options) -> sqlite3.Connection:
     """A second connection, which cannot write."""
     try:
         connection = _connection(wanted)
-        connection.execute("PRAGMA query_only = ON")
         connection.execute(f"PRAGMA busy_timeout = {int(wanted.open_timeout * 1000)}")
+        _configure(connection, wanted)
+        connection.execute("PRAGMA query_only = ON")
         connection.execute("SELECT 1 FROM facts").fetchone()
     except sqlite3.Error as error:
         raise translated(error, wanted.path) from error
@@ -114,36 +123,48 @@ def _check_file(wanted: Options) -> None:
     if size:
         probe = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         try:
-            sqlite_schema.check(probe, wanted.path)
+            _looked(probe, wanted)
         finally:
             probe.close()
 
 
+def _looked(connection: sqlite3.Connection, wanted: Options) -> int:
+    """Check the schema in one look, so that a file that is just being created is not met
+    half way; returns the steps it has taken."""
+    connection.execute("BEGIN")
+    try:
+        return sqlite_schema.check(connection, wanted.path)
+    finally:
+        connection.execute("ROLLBACK")
+
+
 def _connection(wanted: Options) -> sqlite3.Connection:
-    connection = sqlite3.connect(
+    return sqlite3.connect(
         wanted.path,
         timeout=0,  # waiting is ours: fair, interruptible, and up to the caller's own deadline
         isolation_level=None,
         check_same_thread=False,
         cached_statements=STATEMENTS_KEPT,
     )
+
+
+def _configure(connection: sqlite3.Connection, wanted: Options) -> None:
     connection.execute(f"PRAGMA synchronous = {wanted.synchronous}")
     connection.execute("PRAGMA temp_store = MEMORY")
     connection.execute("PRAGMA cache_size = -65536")
-    return connection
 
 
-def _prepare(connection: sqlite3.Connection, wanted: Options, clock: Clock, deadline: float) -> int:
+def _prepare(connection: sqlite3.Connection, wanted: Options, clock: Clock) -> int:
     """Bring the file to today's schema and return the offset of store time."""
-    taken = waiting(lambda: sqlite_schema.check(connection, wanted.path), clock, deadline)
+    taken = _looked(connection, wanted)
     if not wanted.in_memory:
-        waiting(lambda: _use_wal(connection, wanted), clock, deadline)
+        _use_wal(connection, wanted)
     boot = sqlite_time.boot_name()
     if taken == len(sqlite_schema.STEPS):
         offset = sqlite_time.known_offset(connection, boot)
         if offset is not None:
             return offset
-    waiting(lambda: connection.execute("BEGIN IMMEDIATE"), clock, deadline)
+    connection.execute("BEGIN IMMEDIATE")
     try:
         sqlite_schema.migrate(connection, sqlite_schema.check(connection, wanted.path))
         offset = sqlite_time.known_offset(connection, boot)
@@ -165,21 +186,6 @@ def _use_wal(connection: sqlite3.Connection, wanted: Options) -> None:
             "put it on a local file system"
         )
     connection.execute("PRAGMA journal_size_limit = 67108864")
-
-
-def waiting(use: Callable[[], T], clock: Clock, deadline: float) -> T:
-    """Call ``use`` until it is no longer refused because another process has the lock."""
-    while True:
-        try:
-            return use()
-        except sqlite3.OperationalError as error:
-            if code(error) != BUSY:
-                raise
-            if clock.monotonic() >= deadline:
-                raise Timeout(
-                    "other processes kept the SQLite file locked until the deadline; nothing done"
-                ) from error
-        clock.sleep(PAUSE_S)
 
 
 def keep_for_ever(thing: object) -> None:
