@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -28,6 +29,28 @@ def test_the_page_about_the_command_has_the_same_exit_codes() -> None:
     page = (repo.ROOT / "docs" / "command.md").read_text("utf-8")
     rows = [f"| {code} | {meaning} |" for code, meaning in exits.MEANING.items()]
     assert [row for row in rows if row not in page] == []
+
+
+def commands() -> Iterator[tuple[str, set[str]]]:
+    """Each command as a person types it, with its options."""
+    root = app.build()
+    for group in ("doc", "demo"):
+        names = [name for name in root[group] if not name.startswith("-")]
+        for name in names or [""]:
+            command = root[group][name] if name else root[group]
+            arguments = command.assemble_argument_collection()
+            options = {o for a in arguments for o in a.names if o.startswith("--")}
+            yield f"perkey {group} {name}".strip(), options
+
+
+def test_every_command_and_option_is_documented() -> None:
+    page = (repo.ROOT / "docs" / "command.md").read_text("utf-8")
+    found = dict(commands())
+    assert len(found) > 5
+    assert {"--blind", "--kill"} <= found["perkey demo"]
+    missing = [name for name in found if name not in page]
+    missing += sorted({o for options in found.values() for o in options if o not in page})
+    assert missing == []
 
 
 @pytest.mark.parametrize(
