@@ -1,0 +1,149 @@
+"""Every interleaving of a few writers of one document."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from perkey import AsyncDocuments, Conflict
+from perkey.flows import merging, records
+from perkey.flows.documents import Book, Mutate, Write
+from perkey.flows.merge import Merged
+from perkey.testing import explore
+from tests.explore.stepped import SteppedStore
+
+
+async def counter() -> SteppedStore:
+    store = SteppedStore()
+    await AsyncDocuments(store).put("report", {"n": 0}, create=True)
+    return store
+
+
+def nothing_lost(store: SteppedStore) -> bool:
+    return [each["n"] for each in store.versions("report")] == [0, 1, 2, 3]
+
+
+async def blind(store: SteppedStore) -> None:
+    docs = AsyncDocuments(store)
+    read = await docs.get("report")
+    await docs.put("report", {"n": read.value["n"] + 1}, overwrite=True)
+
+
+async def update(store: SteppedStore) -> None:
+    await AsyncDocuments(store).update("report", lambda value: {"n": value["n"] + 1})
+
+
+async def conditional(store: SteppedStore) -> None:
+    """The same by compare-and-swap, starting over when somebody was faster."""
+    docs = AsyncDocuments(store)
+    while True:
+        read = await docs.get("report")
+        try:
+            await docs.put("report", {"n": read.value["n"] + 1}, if_match=read.version)
+        except Conflict:
+            continue
+        return
+
+
+def test_three_writers_lose_nothing() -> None:
+    explore(counter, [update] * 3, check=nothing_lost, steps=["transact"]).assert_holds()
+    explore(counter, [conditional] * 3, check=nothing_lost).assert_holds()
+
+
+def test_three_blind_writers_lose_an_update_in_most_interleavings() -> None:
+    kept: list[bool] = []
+    explore(
+        counter,
+        [blind] * 3,
+        outcome=lambda store: kept.append(nothing_lost(store)),
+        prune="none",
+        symmetric=False,
+    )
+    assert len(kept) == 1680  # 9! / (3! 3! 3!): each starts, reads, writes
+    assert kept.count(True) == 168  # nine of ten lose
+
+
+def test_an_update_that_reads_outside_the_commit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outside(self: Book, key: str, mutate: Mutate, write: Write, default: Any) -> Any:
+        read = yield from records.get(key)
+        return (yield from self.put(key, mutate(read.value), write, overwrite=True))
+
+    monkeypatch.setattr(Book, "update", outside)
+    explore(counter, [update] * 3, check=nothing_lost).assert_fails("check")
+
+
+# ---------------------------------------------------------------------- whole documents
+
+
+async def report() -> SteppedStore:
+    store = SteppedStore()
+    await AsyncDocuments(store).put("report", {"items": []}, create=True)
+    return store
+
+
+async def whole(name: str, store: SteppedStore) -> str:
+    """Reads the document, thinks, and writes all of it back with its own additions."""
+    docs = AsyncDocuments(store)
+    read = await docs.get("report")
+    value = {**read.value, name: 1, "items": [*read.value["items"], name]}
+    await docs.put("report", value, if_match=read.version, merge=True, by=name)
+    return name
+
+
+WHOLE = [partial(whole, name) for name in "abc"]
+
+
+def every_addition_is_there(store: SteppedStore) -> bool:
+    value = store.value("report")
+    items = value.pop("items")
+    return value == {"a": 1, "b": 1, "c": 1} and tuple(items) in permutations("abc")
+
+
+def test_merging_never_loses_an_accepted_addition() -> None:
+    explore(report, WHOLE, check=every_addition_is_there, symmetric=False).assert_holds()
+
+
+async def retitle(name: str, store: SteppedStore) -> str:
+    """Changes one place that the others change too: one wins, the others are told."""
+    docs = AsyncDocuments(store)
+    read = await docs.get("report")
+    try:
+        await docs.put(
+            "report", {**read.value, "title": name}, if_match=read.version, merge=True, by=name
+        )
+    except Conflict as conflict:
+        return "told" if conflict.paths == ["/title"] else "misled"
+    return name
+
+
+def test_an_overlap_is_told_to_the_one_who_lost() -> None:
+    def each_was_kept_or_told(store: SteppedStore, ended: Any) -> bool:
+        titles = [each.get("title") for each in store.versions("report")][1:]
+        return titles == [name for name in titles if name in ended.results] and len(titles) == sum(
+            result != "told" for result in ended.results
+        )
+
+    callers = [partial(retitle, name) for name in "ab"]
+    found = explore(report, callers, check=each_was_kept_or_told, symmetric=False)
+    found.assert_holds()
+
+
+def test_a_merge_that_takes_ours_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "merge", lambda base, ours, theirs: Merged(ours))
+    explore(report, WHOLE, check=every_addition_is_there, symmetric=False).assert_fails("check")
+
+
+def test_a_merge_outside_the_commit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merging with the head that was read earlier loses whoever came in between."""
+
+    def early(self: Book, name: Any, value: Any, write: Write, if_match: int) -> Any:
+        head = yield from records.get(name)
+        base = yield from merging.base_value(name, if_match, write.by)
+        both = merging.merge(base, value, head.value).value
+        return (yield from self.put(name.name, both, write, overwrite=True))
+
+    monkeypatch.setattr(Book, "_merge", early)
+    explore(report, WHOLE, check=every_addition_is_there, symmetric=False).assert_fails("check")
