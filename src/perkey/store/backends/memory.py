@@ -84,7 +84,8 @@ class MemoryBackend:
         for record in versions[:drop]:
             seq = self._places.pop((record.key, record.version))
             del self._log[seq]
-            self._dropped[record.key] = self._last_dropped = seq
+            self._dropped[record.key] = seq
+            self._last_dropped = max(self._last_dropped, seq)
         del versions[:drop]
 
     def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
