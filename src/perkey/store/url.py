@@ -56,6 +56,8 @@ Opener = Callable[[Location, Limits, Clock], Backend]
 
 BACKENDS: dict[str, tuple[str, str]] = {
     "memory": ("perkey.store.backends.memory", ""),
+    "postgres": ("perkey.store.backends.postgres", "postgres"),
+    "postgresql": ("perkey.store.backends.postgres", "postgres"),
     "sqlite": ("perkey.store.backends.sqlite", ""),
 }
 """Scheme -> (module with ``open_backend(location, limits, clock)``, the extra it needs)."""

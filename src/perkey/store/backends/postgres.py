@@ -1,0 +1,407 @@
+"""Records in PostgreSQL: several machines, one truth.
+
+A batch takes two round trips.  The first begins, locks the heads of all declared keys in one
+order, and reads them and the server's time; the second writes everything and commits.  A key
+that does not exist yet cannot be locked: its insert fails if another process was first, and
+the batch is evaluated again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors as pg
+
+from perkey.clock import Clock
+from perkey.errors import (
+    SchemaMismatch,
+    StoreError,
+    StoreUnavailable,
+    Timeout,
+    UsageError,
+)
+from perkey.store.abc import Backend
+from perkey.store.backends import postgres_queries as sql
+from perkey.store.evaluate import Batch, Unit
+from perkey.store.keys import Key, keeps_history
+from perkey.store.limits import Limits, backoff
+from perkey.store.record import Page, Record
+from perkey.store.transaction import Outcome
+from perkey.store.url import Location
+
+T = TypeVar("T")
+
+RETRIED = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
+"""Another transaction was first; nothing was written, evaluate again."""
+
+OWN_OPTIONS = {"prepare"}
+"""URL options that are ours; all others go to libpq (``sslmode``, ``sslrootcert``, ...)."""
+
+DURABILITY = {
+    "on": "flushed to the server's disk (and a synchronous standby) before the call returns",
+    "remote_apply": "applied on a synchronous standby before the call returns",
+    "remote_write": "flushed to the disk and received by a synchronous standby",
+    "local": "flushed to the server's disk before the call returns",
+    "off": "NOT flushed: a crash of the server may lose the last acknowledged commits",
+}
+
+
+class PostgresBackend:
+    """One connection.  The reader is a second one of the same kind."""
+
+    name = "postgres"
+    atomic_keys: int | None = None
+    blocking = True
+    time_source = "store"
+    durability = DURABILITY["on"]
+
+    def __init__(self, location: Location, limits: Limits, clock: Clock) -> None:
+        self.limits = limits
+        self._location = location
+        self._clock = clock
+        self._connection: psycopg.Connection[Any] | None = None
+        self._latest = 0
+
+    # --------------------------------------------------------------------- connection
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        """The connection, made again if it was lost."""
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        place = self._location
+        options = {k: v for k, v in place.options.items() if k not in OWN_OPTIONS}
+        prepare = place.option("prepare", ("yes", "no"), "yes") == "yes"
+        seconds = max(1, int(self.limits.timeout_s))
+        settings: dict[str, Any] = {
+            "connect_timeout": min(seconds, 10),
+            "application_name": "perkey",
+            "keepalives_idle": 5,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": seconds * 1000,
+            **options,
+        }
+        try:
+            return psycopg.connect(
+                host=place.host or None,
+                port=place.port,
+                user=place.user,
+                password=place.password,
+                dbname=place.path or None,
+                autocommit=True,
+                prepare_threshold=5 if prepare else None,
+                **settings,
+            )
+        except psycopg.Error as error:
+            raise StoreUnavailable(
+                f"PostgreSQL at {place} cannot be reached: {self._said(error)}"
+            ) from None
+
+    def _said(self, error: BaseException) -> str:
+        """The server's words, without a password that may stand in them."""
+        said = " ".join(str(error).split()) or type(error).__name__
+        password = self._location.password
+        return said.replace(password, "***") if password else said
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            self._drop_if_broken()
+            raise StoreUnavailable(
+                f"PostgreSQL at {self._location} did not answer: {self._said(error)}"
+            ) from error
+        except psycopg.Error as error:
+            self._drop_if_broken()
+            raise StoreError(
+                f"PostgreSQL at {self._location} refused: {self._said(error)}"
+            ) from error
+
+    def _drop_if_broken(self) -> None:
+        connection = self._connection
+        if connection is not None and (connection.broken or connection.closed):
+            self._connection = None
+
+    def _reading(self, use: Callable[[psycopg.Connection[Any]], T]) -> T:
+        """Read, once more on a new connection if the old one turns out to be gone."""
+        try:
+            with self._translating():
+                return use(self._connected())
+        except StoreUnavailable:
+            if self._connection is not None:
+                raise
+        with self._translating():
+            return use(self._connected())
+
+    # ------------------------------------------------------------------------- writing
+
+    def apply(self, batch: Batch) -> list[Outcome]:
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                outcomes = self._attempt(batch)
+            except RETRIED as error:
+                batch.committing = None
+                self._rollback()
+                if attempt >= max(self.limits.attempts, 20):
+                    raise StoreError(
+                        f"PostgreSQL could not order this commit among others: {error}"
+                    ) from error
+                self._clock.sleep(backoff(1, self.limits, self._clock.random()) / 10)
+                continue
+            for outcome in outcomes:
+                outcome.attempts = max(outcome.attempts, attempt)
+            return outcomes
+
+    def _attempt(self, batch: Batch) -> list[Outcome]:
+        try:
+            heads, now = self._lock(batch)
+            unit = batch.evaluate(heads, now, self._find_op)
+            if unit.settled or not unit.writes:
+                self._rollback()
+                return unit.outcomes
+            # The rows are locked, so what has not landed by now never will.
+            batch.doubts.clear()
+            self._commit(batch, unit, heads)
+            return unit.outcomes
+        except RETRIED:
+            raise
+        except pg.LockNotAvailable as error:
+            batch.committing = None
+            self._rollback()
+            raise Timeout(
+                "another transaction held a declared key until the time was up; nothing was done"
+            ) from error
+        except psycopg.Error as error:
+            self._undo(batch, error)
+            with self._translating():
+                raise
+        except BaseException:
+            self._undo(batch, None)
+            raise
+
+    def _lock(self, batch: Batch) -> tuple[dict[Key, Record | None], int]:
+        """Begin, lock the heads in key order, and read them and the time under the lock."""
+        keys = batch.keys
+        connection = self._fresh()
+        left = self.limits.timeout_s
+        if batch.deadline is not None:
+            left = batch.deadline - self._clock.monotonic()
+        if left <= 0:
+            raise Timeout("the time was up before the store was asked; nothing was done")
+        with connection.pipeline():
+            connection.execute("BEGIN")
+            connection.execute(f"SET LOCAL lock_timeout = {max(1, int(left * 1000))}")
+            rows = connection.execute(sql.LOCKED_HEADS, ([key.encode() for key in keys],))
+            now = connection.execute(sql.NOW)
+        heads: dict[Key, Record | None] = dict.fromkeys(keys)
+        for row in rows.fetchall():
+            found = sql.record(row)
+            heads[Key(found.key)] = found
+        return heads, self._not_before(now.fetchone())
+
+    def _fresh(self) -> psycopg.Connection[Any]:
+        """A connection that is certainly not inside an earlier transaction."""
+        connection = self._connected()
+        if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            self._rollback()
+            connection = self._connected()
+        return connection
+
+    def _commit(self, batch: Batch, unit: Unit, heads: dict[Key, Record | None]) -> None:
+        """Write a unit's last record per key and all its versions, and commit, in one trip."""
+        last = {record.key: record for record in unit.writes}
+        new = [record for key, record in last.items() if heads.get(Key(key)) is None]
+        old = [record for key, record in last.items() if heads.get(Key(key)) is not None]
+        kept = [record for record in unit.writes if keeps_history(record.key)]
+        connection = self._connected()
+        batch.committing = unit
+        with connection.pipeline():
+            for statement, records in (
+                (sql.INSERT_HEADS, new),
+                (sql.UPDATE_HEADS, old),
+                (sql.INSERT_VERSIONS, kept),
+            ):
+                if records:
+                    connection.execute(statement, sql.columns(records))
+            self._retain(connection, kept)
+            connection.execute("COMMIT")
+        batch.committing = None
+
+    def _retain(self, connection: psycopg.Connection[Any], kept: Sequence[Record]) -> None:
+        """Drop versions beyond the limits, and note that they are gone."""
+        for record in {each.key: each for each in kept}.values():
+            key = record.key.encode()
+            floor = record.version - self.limits.keep_versions
+            if floor > 0:
+                self._drop(connection, key, floor)
+            if self.limits.keep_s is not None:
+                oldest = record.at - int(self.limits.keep_s * 1000)
+                found = connection.execute(sql.LAST_OLD, {"key": key, "oldest": oldest})
+                row = found.fetchone()
+                if row is not None and row[0]:
+                    self._drop(connection, key, row[0])
+
+    @staticmethod
+    def _drop(connection: psycopg.Connection[Any], key: bytes, floor: int) -> None:
+        what = {"key": key, "floor": floor}
+        connection.execute(sql.NOTE_DROPPED, what)
+        connection.execute(sql.DROP, what)
+
+    def _undo(self, batch: Batch, error: psycopg.Error | None) -> None:
+        """Roll back; the batch stays in doubt only if the server may have its COMMIT."""
+        connection = self._connection
+        alive = connection is not None and not (connection.broken or connection.closed)
+        if alive and error is not None and error.sqlstate is not None:
+            batch.committing = None  # the server itself said no
+        if alive and error is None:
+            # Interrupted between sending and hearing: only a new connection is in a known state.
+            assert connection is not None
+            with suppress(psycopg.Error):
+                connection.close()
+        self._rollback()
+
+    def _rollback(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            if not (connection.broken or connection.closed):
+                connection.execute("ROLLBACK")
+                return
+        except psycopg.Error:
+            pass
+        with suppress(psycopg.Error):
+            connection.close()
+        self._connection = None
+
+    def _find_op(self, key: str, version: int) -> str | None:
+        row = self._connected().execute(sql.FIND_OP, (key.encode(), version)).fetchone()
+        return None if row is None else str(row[0])
+
+    # ------------------------------------------------------------------------- reading
+
+    def _not_before(self, row: Any) -> int:
+        # A server's clock may be set back; a store's time may not.
+        self._latest = max(self._latest, int(row[0]))
+        return self._latest
+
+    def now_ms(self) -> int:
+        return self._not_before(self._reading(lambda c: c.execute(sql.NOW).fetchone()))
+
+    def read(self, keys: Sequence[Key]) -> list[Record | None]:
+        wanted = [key.encode() for key in keys]
+        rows = self._reading(lambda c: c.execute(sql.HEADS, (wanted,)).fetchall())
+        heads = {record.key: record for record in map(sql.record, rows)}
+        return [heads.get(key) for key in keys]
+
+    def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+        low = prefix.encode()
+        bounds = {"low": low, "after": after.encode(), "high": sql.past(low), "limit": limit}
+        rows = self._reading(lambda c: c.execute(sql.SCAN, bounds).fetchall())
+        return [sql.record(row) for row in rows]
+
+    def history(self, key: str, after: int, limit: int) -> list[Record]:
+        bounds = (key.encode(), after, limit)
+        rows = self._reading(lambda c: c.execute(sql.HISTORY, bounds).fetchall())
+        return [sql.record(row) for row in rows]
+
+    def changes(self, prefix: str, cursor: str, limit: int) -> Page:
+        xid, seq = _position(cursor)
+        low = prefix.encode()
+        bounds = {"xid": xid, "seq": seq, "low": low, "high": sql.past(low), "limit": limit}
+
+        def look(connection: psycopg.Connection[Any]) -> tuple[list[Any], bool]:
+            gap = connection.execute(sql.GAP, bounds).fetchone()
+            rows = connection.execute(sql.CHANGES, bounds).fetchall()
+            return rows, bool(gap and gap[0])
+
+        rows, gap = self._reading(look)
+        cursors = [_cursor(row[0], row[1]) for row in rows]
+        end = cursors[-1] if cursors else _cursor(xid, seq)
+        records = [sql.record(row[2:]) for row in rows]
+        return Page(records, cursors, end, gap, live=len(rows) < limit)
+
+    def cursor(self, prefix: str) -> str:
+        row = self._reading(lambda c: c.execute(sql.END).fetchone())
+        assert row is not None
+        return _cursor(row[0], 0)
+
+    # ------------------------------------------------------------------------ the rest
+
+    def prepare(self) -> None:
+        """Make or migrate the schema under an advisory lock, and read what is promised."""
+        with self._translating():
+            connection = self._connected()
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (sql.LOCK_ID,))
+                self._migrate(connection)
+            row = connection.execute("SHOW synchronous_commit").fetchone()
+            self.durability = DURABILITY.get(str(row and row[0]), DURABILITY["on"])
+
+    def _migrate(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute(sql.FACTS_TABLE)
+        row = connection.execute(sql.SCHEMA_VERSION).fetchone()
+        version = 0 if row is None else row[0]
+        if version > len(sql.STEPS):
+            raise SchemaMismatch(
+                f"the database at {self._location} has schema {version}, and this perkey knows "
+                f"up to {len(sql.STEPS)}; use a newer perkey"
+            )
+        for step in sql.STEPS[version:]:
+            connection.execute(step)  # a constant of ours
+        if version < len(sql.STEPS):
+            connection.execute("DELETE FROM perkey_facts")
+            connection.execute("INSERT INTO perkey_facts VALUES (%s)", (len(sql.STEPS),))
+
+    def reader(self) -> Backend | None:
+        return PostgresBackend(self._location, self.limits, self._clock)
+
+    def describe(self) -> dict[str, str]:
+        row = self._reading(lambda c: c.execute(sql.DESCRIBE).fetchone())
+        assert row is not None
+        names = ("server", "synchronous_commit", "fsync", "full_page_writes", "records", "versions")
+        facts = dict(zip(names, map(str, row), strict=True))
+        return {"place": str(self._location), "schema": str(len(sql.STEPS)), **facts}
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+
+def _cursor(xid: str, seq: int) -> str:
+    return f"pg:{xid}:{seq}"
+
+
+def _position(cursor: str) -> tuple[str, int]:
+    """A transaction's number and a sequence within it; ``""`` is before everything."""
+    mark, _, rest = (cursor or "pg:0:0").partition(":")
+    xid, _, seq = rest.partition(":")
+    if mark != "pg" or not xid.isdigit() or not seq.isdigit():
+        raise UsageError(f"expected a cursor of this store, found {cursor!r:.60}")
+    return xid, int(seq)
+
+
+def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:
+    """``postgresql://user:password@host:port/database``.
+
+    libpq's options pass through (``sslmode=verify-full``, ``sslrootcert=...``).  ``prepare=no``
+    switches prepared statements off, for a pooler that cannot carry them.
+    """
+    backend = PostgresBackend(location, limits, clock)
+    try:
+        backend.prepare()
+    except BaseException:
+        backend.close()
+        raise
+    return backend

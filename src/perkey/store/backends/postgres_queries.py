@@ -1,0 +1,141 @@
+"""PostgreSQL's tables and statements.
+
+Keys, authors and bodies are ``bytea``: ``text`` cannot hold U+0000 and sorts by a collation,
+and ``jsonb`` changes numbers, key order and doubles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perkey.store.record import Record
+
+LOCK_ID = 0x7065726B6579
+"""The advisory lock under which the schema is made and migrated."""
+
+STEPS = (
+    """
+    CREATE TABLE perkey_heads (
+        key bytea PRIMARY KEY, version bigint NOT NULL, body bytea, "by" bytea NOT NULL,
+        at bigint NOT NULL, op text NOT NULL, ops text NOT NULL, fence bigint NOT NULL,
+        base bigint NOT NULL
+    ) WITH (fillfactor = 80);
+    CREATE TABLE perkey_versions (
+        key bytea NOT NULL, version bigint NOT NULL, body bytea, "by" bytea NOT NULL,
+        at bigint NOT NULL, op text NOT NULL, ops text NOT NULL, fence bigint NOT NULL,
+        base bigint NOT NULL,
+        seq bigint GENERATED ALWAYS AS IDENTITY, xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+        PRIMARY KEY (key, version)
+    );
+    CREATE INDEX perkey_versions_order ON perkey_versions (xid, seq);
+    CREATE TABLE perkey_dropped (key bytea PRIMARY KEY, xid xid8 NOT NULL, seq bigint NOT NULL);
+    """,
+)
+"""One step a schema version, from an empty database to today's."""
+
+FACTS_TABLE = "CREATE TABLE IF NOT EXISTS perkey_facts (schema_version int NOT NULL)"
+SCHEMA_VERSION = "SELECT schema_version FROM perkey_facts"
+
+NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+_COLUMNS = 'key, version, body, "by", at, op, ops, fence, base'
+HEADS = f"SELECT {_COLUMNS} FROM perkey_heads WHERE key = ANY(%s)"
+LOCKED_HEADS = f"{HEADS} ORDER BY key FOR UPDATE"
+
+_ROWS = (
+    "unnest(%s::bytea[], %s::bigint[], %s::bytea[], %s::bytea[], %s::bigint[], %s::text[], "
+    f"%s::text[], %s::bigint[], %s::bigint[]) AS r({_COLUMNS})"
+)
+# No ON CONFLICT: a key that another process made meanwhile must fail the whole commit.
+INSERT_HEADS = f"INSERT INTO perkey_heads ({_COLUMNS}) SELECT * FROM {_ROWS}"
+UPDATE_HEADS = (
+    'UPDATE perkey_heads AS h SET version = r.version, body = r.body, "by" = r."by", at = r.at, '
+    "op = r.op, ops = r.ops, fence = r.fence, base = r.base "
+    f"FROM {_ROWS} WHERE h.key = r.key"
+)
+INSERT_VERSIONS = f"INSERT INTO perkey_versions ({_COLUMNS}) SELECT * FROM {_ROWS}"
+
+NOTE_DROPPED = """
+    INSERT INTO perkey_dropped (key, xid, seq)
+    SELECT key, xid, seq FROM perkey_versions WHERE key = %(key)s AND version <= %(floor)s
+    ORDER BY xid DESC, seq DESC LIMIT 1
+    ON CONFLICT (key) DO UPDATE SET xid = excluded.xid, seq = excluded.seq
+"""
+DROP = "DELETE FROM perkey_versions WHERE key = %(key)s AND version <= %(floor)s"
+LAST_OLD = """
+    SELECT least(max(version), (SELECT max(version) - 1 FROM perkey_versions WHERE key = %(key)s))
+    FROM perkey_versions WHERE key = %(key)s AND at < %(oldest)s
+"""
+
+FIND_OP = "SELECT op FROM perkey_versions WHERE key = %s AND version = %s"
+HISTORY = (
+    f"SELECT {_COLUMNS} FROM perkey_versions WHERE key = %s AND version > %s "
+    "ORDER BY version LIMIT %s"
+)
+SCAN = (
+    f"SELECT {_COLUMNS} FROM perkey_heads WHERE key >= %(low)s AND key > %(after)s "
+    "AND (%(high)s::bytea IS NULL OR key < %(high)s) AND body IS NOT NULL "
+    "ORDER BY key LIMIT %(limit)s"
+)
+# Only what committed before the oldest transaction that still runs: its numbers were handed
+# out earlier than some that are visible already, and would be skipped for ever.
+CHANGES = (
+    f"SELECT xid::text, seq, {_COLUMNS} FROM perkey_versions "
+    "WHERE (xid, seq) > (%(xid)s::xid8, %(seq)s) "
+    "AND xid < pg_snapshot_xmin(pg_current_snapshot()) "
+    "AND key >= %(low)s AND (%(high)s::bytea IS NULL OR key < %(high)s) "
+    "ORDER BY xid, seq LIMIT %(limit)s"
+)
+GAP = (
+    "SELECT EXISTS (SELECT 1 FROM perkey_dropped WHERE (xid, seq) > (%(xid)s::xid8, %(seq)s) "
+    "AND key >= %(low)s AND (%(high)s::bytea IS NULL OR key < %(high)s))"
+)
+END = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text"
+
+DESCRIBE = """
+    SELECT current_setting('server_version'), current_setting('synchronous_commit'),
+           current_setting('fsync'), current_setting('full_page_writes'),
+           (SELECT count(*) FROM perkey_heads), (SELECT count(*) FROM perkey_versions)
+"""
+
+
+def columns(records: Sequence[Record]) -> list[list[object]]:
+    """The parameters of a statement over many rows: one list a column."""
+    return [
+        [record.key.encode() for record in records],
+        [record.version for record in records],
+        [record.body for record in records],
+        [record.by.encode() for record in records],
+        [record.at for record in records],
+        [record.op for record in records],
+        [record.ops for record in records],
+        [record.fence for record in records],
+        [record.base for record in records],
+    ]
+
+
+def record(row: Sequence[object]) -> Record:
+    """The record that a row holds."""
+    key, version, body, by, at, op, ops, fence, base = row
+    return Record(
+        _bytes(key).decode(),
+        int(str(version)),
+        None if body is None else _bytes(body),
+        _bytes(by).decode(),
+        int(str(at)),
+        str(op),
+        str(ops),
+        int(str(fence)),
+        int(str(base)),
+    )
+
+
+def _bytes(value: object) -> bytes:
+    assert isinstance(value, bytes | bytearray | memoryview)
+    return bytes(value)
+
+
+def past(prefix: bytes) -> bytes | None:
+    """The first key above all that begin with ``prefix``; None where there is none."""
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else None
