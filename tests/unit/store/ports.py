@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from perkey.errors import LimitExceeded, StoreUnavailable
 from perkey.store.backends.optimistic import Optimistic
-from perkey.store.backends.port import NotSent
+from perkey.store.backends.port import NothingDone
 from perkey.store.evaluate import Batch
 from perkey.store.keys import TURNS, Key
 from perkey.store.limits import Limits
@@ -67,6 +67,12 @@ class MemoryPort:
                 return record.op
         return None
 
+    def forget(self, key: Key) -> None:
+        self.heads.pop(key, None)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
     # ------------------------------------------------------------------ faults
 
     def lose_reply(self, land: Callable[[], bool]) -> bool:
@@ -82,7 +88,7 @@ class MemoryPort:
         raise StoreUnavailable("no reply yet")
 
     def never_send(self, land: Callable[[], bool]) -> bool:
-        raise NotSent("connection refused")
+        raise NothingDone("connection refused")
 
     def interrupt_after(self, land: Callable[[], bool]) -> bool:
         land()

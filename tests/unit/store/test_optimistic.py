@@ -253,7 +253,7 @@ def test_what_was_never_sent_has_failed_plainly() -> None:
     rig = Rig(MemoryPort(1))
     rig.port.faults.extend([rig.port.fine, rig.port.never_send])
     outcomes = rig.run(*map(rig.adding, (A, B, C)))
-    assert kinds(outcomes) == ["ok", "NotSent", "StoreUnavailable"]
+    assert kinds(outcomes) == ["ok", "NothingDone", "StoreUnavailable"]
     assert list(rig.port.heads) == [A]
 
 

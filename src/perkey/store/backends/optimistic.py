@@ -23,7 +23,7 @@ from perkey.errors import (
     UsageError,
 )
 from perkey.store.backends.parts import Part, cut, moved, share, sub, touching
-from perkey.store.backends.port import NotSent, Port
+from perkey.store.backends.port import NothingDone, Port
 from perkey.store.backends.turns import Turns
 from perkey.store.evaluate import Batch, Unit, unknown
 from perkey.store.keys import Key
@@ -179,7 +179,7 @@ class _Run:
         except UsageError as error:
             batch.committing = None
             return self._halve(part, error)
-        except NotSent:
+        except NothingDone:
             batch.committing = None
             raise
         if landed:

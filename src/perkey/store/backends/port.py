@@ -10,8 +10,8 @@ from perkey.store.keys import Key
 from perkey.store.record import Record
 
 
-class NotSent(StoreUnavailable):
-    """The store cannot be reached; the request never left this process and nothing was done."""
+class NothingDone(StoreUnavailable):
+    """The store could not be reached, or refused the request as a whole; nothing was done."""
 
 
 class Port(Protocol):
@@ -36,9 +36,15 @@ class Port(Protocol):
         ``heads`` are records that ``look`` has returned; the versions of one key in
         ``writes`` ascend.  A write whose key is not in ``heads`` is a new record of a
         numbered stream.  False: a key has moved, nothing was written.  A ``UsageError`` or
-        ``NotSent`` also means that nothing was written; after any other exception the write
+        ``NothingDone`` also means that nothing was written; after any other exception the write
         may have landed, may land later, or never.  Never sends anything twice.
         """
 
     def find_op(self, key: str, version: int) -> str | None:
         """The op that made this version, from history; None where it is not kept."""
+
+    def forget(self, key: Key) -> None:
+        """Remove a scratch record, which has no history, for good; not conditional."""
+
+    def close(self) -> None:
+        """Give everything back; more than once is harmless."""
