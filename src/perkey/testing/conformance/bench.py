@@ -16,6 +16,7 @@ from perkey.store.record import Page, Record
 from perkey.store.settle import settled
 from perkey.store.transaction import Claim, Fence, Fn, Outcome, Transaction, declared
 from perkey.store.url import open_backend
+from perkey.stores import Store
 
 Source = str | Callable[[Limits], Backend]
 """A store's URL, or a function that opens a backend with the limits it is given."""
@@ -31,6 +32,7 @@ class Bench:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._opened: list[Backend] = []
+        self._stores: list[Store] = []
         self.token = SYSTEM.token()
         """In every key of this check, so that a store may be used by others meanwhile."""
 
@@ -63,7 +65,15 @@ class Bench:
         """The prefix of all this check's documents."""
         return self.key("")
 
+    def store(self, backend: Backend) -> Store:
+        """A store over one of this bench's connections."""
+        store = Store(backend)
+        self._stores.append(store)
+        return store
+
     def close(self) -> None:
+        for store in self._stores:
+            store.close()
         for backend in self._opened:
             backend.close()
 

@@ -62,20 +62,20 @@ def _increments(stores: Sequence[Store], bench: Bench, threads: int, each: int) 
 @check()
 def threads_share_one_store(bench: Bench) -> None:
     """Eight threads increment one document; nothing is lost and no version is skipped."""
-    _increments([Store(bench.open())], bench, threads=8, each=20)
+    _increments([bench.store(bench.open())], bench, threads=8, each=20)
 
 
 @check()
 def connections_share_the_records(bench: Bench) -> None:
     """Several connections increment one document; nothing is lost, no version is skipped."""
-    stores = [Store(backend) for backend in bench.open_shared(CONNECTIONS)]
+    stores = [bench.store(backend) for backend in bench.open_shared(CONNECTIONS)]
     _increments(stores, bench, threads=2, each=15)
 
 
 @check()
 def one_creator_wins(bench: Bench) -> None:
     """Of those who create one key at the same moment, exactly one succeeds, every time."""
-    stores = [Store(backend) for backend in bench.open_shared(CONNECTIONS)]
+    stores = [bench.store(backend) for backend in bench.open_shared(CONNECTIONS)]
     keys = [bench.key(f"{n:02}") for n in range(15)]
     won: list[tuple[str, str]] = []
 
@@ -100,7 +100,7 @@ def one_creator_wins(bench: Bench) -> None:
 def a_total_is_the_same_in_every_read(bench: Bench) -> None:
     """Amounts moved between records, in rings and opposite pairs: no read sees one half."""
     backends = bench.open_shared(CONNECTIONS)
-    stores = [Store(backend) for backend in backends]
+    stores = [bench.store(backend) for backend in backends]
     keys = [bench.key(name) for name in "abcd"]
     for key in keys:
         put(backends[0], key, b"100")
@@ -143,7 +143,7 @@ def a_total_is_the_same_in_every_read(bench: Bench) -> None:
 def versions_read_exist_in_history(bench: Bench) -> None:
     """A reader beside a writer never sees a value that history does not have."""
     backends = bench.open_shared(2)
-    writer, other = Store(backends[0]), Store(backends[-1])
+    writer, other = bench.store(backends[0]), bench.store(backends[-1])
     key = bench.key("a")
     seen: dict[int, object] = {}
 
