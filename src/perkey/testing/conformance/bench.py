@@ -66,10 +66,12 @@ class Bench:
         return self.key("")
 
     def store(self, backend: Backend) -> Store:
-        """A store over one of this bench's connections."""
-        store = Store(backend)
-        self._stores.append(store)
-        return store
+        """The store over one of this bench's connections: one, since two would both use it."""
+        for store in self._stores:
+            if store.backend is backend:
+                return store
+        self._stores.append(Store(backend))
+        return self._stores[-1]
 
     def close(self) -> None:
         for store in self._stores:
