@@ -53,6 +53,10 @@ class Process:
         """Send a signal: stop, continue, kill."""
         self._child.send_signal(number)
 
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._child.poll() is None
+
     def end(self) -> int:
         """Wait for the end and return the exit status."""
         return self._child.wait(PATIENCE_S)
