@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from perkey.cli.audit.corpus import gather
 from perkey.cli.demo import command, plan, report, view
 from perkey.errors import UsageError
 
-PLAN = plan.Plan("r", ("/a", "/b"), 6, False, 1.0, 3.0, 300.0)
+PLAN = plan.Plan("r", (__file__,), 6, False, 1.0, 3.0, 300.0)
 
 
 def test_a_plan_comes_back_as_it_was_stored() -> None:
@@ -27,11 +28,10 @@ def test_a_plan_comes_back_as_it_was_stored() -> None:
         ({"think_s": -1.0}, False, "--think"),
         ({"think_s": float("nan")}, False, "--think"),
         ({"lease_s": 0.1}, False, "--lease"),
+        ({"paths": (__file__, "/nowhere/\x1b")}, False, r"no file or folder /nowhere/\\x1b"),
     ],
 )
-def test_a_plan_that_cannot_work_is_refused(
-    change: dict[str, float], kill: bool, said: str
-) -> None:
+def test_a_plan_that_cannot_work_is_refused(change: dict[str, Any], kill: bool, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         plan.check(replace(PLAN, **change), kill=kill)
 

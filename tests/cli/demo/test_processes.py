@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import perkey
@@ -105,6 +106,26 @@ def test_a_store_of_ones_own_and_two_runs_in_it(tmp_path: Path, pages: Path) -> 
     with perkey.open(url) as store:
         reports = [d.key for d in store.scan("audit/") if d.key.endswith("/report")]
     assert len(reports) == 2
+
+
+def test_ctrl_c_ends_all_of_them(tmp_path: Path, pages: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "perkey", "demo", "--think", "100", str(pages)],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    for line in parent.stdout:  # until a worker is at work
+        if ": running by" in line:
+            break
+    workers = psutil.Process(parent.pid).children()
+    parent.send_signal(signal.SIGINT)
+    _, said = parent.communicate(timeout=TIMEOUT_S)
+    assert (parent.returncode, said) == (exits.INTERRUPTED, "")
+    assert len(workers) == 6
+    assert not any(worker.is_running() for worker in workers)
 
 
 def plan(pages: Path, **changes: Any) -> Plan:

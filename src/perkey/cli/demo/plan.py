@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from perkey.cli.audit.corpus import shown
 from perkey.errors import UsageError
 
 MAX_WORKERS = 64
@@ -48,6 +50,9 @@ def from_stored(value: dict[str, Any]) -> Plan:
 
 def check(plan: Plan, *, kill: bool) -> Plan:
     """Refuse what cannot work, with both numbers."""
+    for path in plan.paths:
+        if not os.path.lexists(path):
+            raise UsageError(f"there is no file or folder {shown(path)}")
     if not 1 <= plan.workers <= MAX_WORKERS:
         raise UsageError(f"expected --workers from 1 to {MAX_WORKERS}, found {plan.workers}")
     if kill and plan.workers < 2:
