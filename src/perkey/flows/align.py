@@ -169,7 +169,7 @@ def _names(items: Sequence[Any], start: int, end: int) -> list[Hashable]:
     return [identity(items[at]) or object() for at in range(start, end)]
 
 
-def identity(item: Any) -> Hashable:
+def identity(item: Any) -> tuple[str, str | int] | None:
     """(field, value) by which a dict in a list is known, or None."""
     if isinstance(item, dict):
         for field in IDENTITY:

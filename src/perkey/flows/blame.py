@@ -6,7 +6,7 @@ keep up with new ones, ``advance`` the result: subtrees that did not change are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,9 @@ Node = Origin | dict[str, Any] | list[Any]
 """An origin stands for everything below it, so a subtree costs nothing until it changes."""
 
 
+Walk = Callable[[Node, Any, Path], Iterator[tuple[Path, Origin]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Blame:
     """The origins of one version's leaves."""
@@ -62,15 +65,22 @@ class Blame:
     def leaves(self, path: Path = ()) -> Iterator[tuple[Path, Origin]]:
         """(path, origin) of each leaf at or below ``path``, in document order; ``NotFound``
         where nothing is there."""
+        return self._walk(path, _leaves)
+
+    def parts(self, path: Path = ()) -> Iterator[tuple[Path, Origin]]:
+        """The same in as few entries as there can be: one for all that one version set."""
+        return self._walk(path, _parts)
+
+    def _walk(self, path: Path, walk: Walk) -> Iterator[tuple[Path, Origin]]:
         if self.value is ABSENT and not path:
-            return
+            return iter(())
         pointer.get(self.value, path)  # tells exactly what is missing
         node, value = self.tree, self.value
         at: Path = ()
         for token in path:
             step: Any = int(token) if isinstance(value, list) else token
             node, value, at = _child(node, step), value[step], (*at, step)
-        yield from _leaves(node, value, at)
+        return walk(node, value, at)
 
     def origin(self, path: Path) -> Origin:
         """The newest origin at or below ``path``: who touched that last."""
@@ -122,3 +132,11 @@ def _leaves(node: Node, value: Any, path: Path) -> Iterator[tuple[Path, Origin]]
             yield from _leaves(_child(node, at), item, (*path, at))
     elif isinstance(node, Origin):
         yield path, node
+
+
+def _parts(node: Node, value: Any, path: Path) -> Iterator[tuple[Path, Origin]]:
+    if isinstance(node, Origin):
+        yield path, node
+    else:
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from _parts(_child(node, key), value[key], (*path, key))

@@ -187,3 +187,19 @@ def test_a_subtree_costs_nothing_until_it_changes() -> None:
     wide = {"rows": [{"id": at, "text": "x"} for at in range(1_000)], "n": 0}
     found = blame([(1, "ann", wide), (2, "ben", {**wide, "n": 1})])
     assert found.tree == {"rows": Origin(1, "ann"), "n": Origin(2, "ben")}
+
+
+def test_parts_are_as_few_as_the_versions_allow() -> None:
+    found = blame(
+        [
+            (1, "ann", {"a": {"x": 1, "y": 1}, "l": [1]}),
+            (2, "ben", {"a": {"x": 1, "y": 1}, "l": [1, 2]}),
+        ]
+    )
+    assert list(found.parts()) == [
+        (("a",), Origin(1, "ann")),
+        (("l", 0), Origin(1, "ann")),
+        (("l", 1), Origin(2, "ben")),
+    ]
+    assert list(found.parts(("a", "x"))) == [(("a", "x"), Origin(1, "ann"))]
+    assert list(blame([(3, "ann", ABSENT)]).parts()) == []
