@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from perkey.board import AsyncBoard, Board
     from perkey.documents import AsyncDocuments, Documents
     from perkey.leases import AsyncLease, AsyncLeases, Lease, Leases
+    from perkey.ledger import AsyncLedger, Ledger
     from perkey.store.limits import Limits
     from perkey.store.transaction import Fence, Tx
     from perkey.store.views import Change, Document, Gap, Synced
@@ -77,6 +78,7 @@ _LAZY = {
     "AsyncDocuments": "perkey.documents",
     "AsyncLease": "perkey.leases",
     "AsyncLeases": "perkey.leases",
+    "AsyncLedger": "perkey.ledger",
     "AsyncStore": "perkey.stores",
     "Board": "perkey.board",
     "Change": "perkey.store.views",
@@ -86,6 +88,7 @@ _LAZY = {
     "Gap": "perkey.store.views",
     "Lease": "perkey.leases",
     "Leases": "perkey.leases",
+    "Ledger": "perkey.ledger",
     "Limits": "perkey.store.limits",
     "Store": "perkey.stores",
     "Synced": "perkey.store.views",
@@ -102,6 +105,7 @@ __all__ = [
     "AsyncDocuments",
     "AsyncLease",
     "AsyncLeases",
+    "AsyncLedger",
     "AsyncStore",
     "BackendNotConditional",
     "BalanceOverflow",
@@ -133,6 +137,7 @@ __all__ = [
     "LeaseHeld",
     "LeaseLost",
     "Leases",
+    "Ledger",
     "LimitExceeded",
     "Limits",
     "MissingExtra",

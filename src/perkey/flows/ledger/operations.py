@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -56,7 +56,7 @@ class Item:
     """What became of one transfer of a bulk: ``transfer`` or ``error``."""
 
     transfer: Transfer | None
-    error: PerkeyError | None
+    error: PerkeyError | None = field(compare=False)
 
 
 def _commit(
