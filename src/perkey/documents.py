@@ -6,13 +6,20 @@ docs.update("report", lambda report: {**report, "links": found}, by="worker-3")
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from perkey.flows import lookback, records
-from perkey.flows.diff import Change
+from perkey.flows.blame import Origin
+from perkey.flows.diff import ABSENT, Change
 from perkey.flows.documents import Book, Mutate, Write
 from perkey.flows.records import MISSING
+from perkey.flows.rules import (
+    Proposal,
+    done_equals_outputs,
+    json_schema,
+    no_removals_of_others,
+)
 from perkey.flows.transforms import (
     append,
     append_unique,
@@ -27,11 +34,16 @@ from perkey.store.watch import AsyncWatch, Watch
 from perkey.stores import AsyncStore, Store
 
 __all__ = [
+    "ABSENT",
     "AsyncDocuments",
     "Documents",
+    "Proposal",
     "append",
     "append_unique",
+    "done_equals_outputs",
     "increment",
+    "json_schema",
+    "no_removals_of_others",
     "remove_value",
     "set_max",
     "set_min",
@@ -43,7 +55,7 @@ class Documents:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._book = Book()
+        self._book = Book(store.limits)
 
     def get(self, key: str, default: Any = MISSING) -> Any:
         """The ``Document`` at ``key``; ``NotFound`` where there is none, unless ``default``."""
@@ -169,6 +181,24 @@ class Documents:
         changes: list[Change] = self._store.run(lookback.between(key, old, new))
         return changes
 
+    def blame(self, key: str, path: str = "") -> dict[str, Origin]:
+        """Who set each leaf at or below the JSON pointer ``path``: version and author.
+
+        Where retention dropped the history that would tell, the origin says so.
+        """
+        origins: dict[str, Origin] = self._store.run(lookback.blame(self._book.blames, key, path))
+        return origins
+
+    def rule(self, prefix: str, validator: Callable[..., None]) -> None:
+        """Let ``validator`` judge every write under ``prefix`` through this object.
+
+        It is called inside the commit with a ``Proposal``, or with ``(old, new, author)``
+        where it takes three arguments (None: nothing there); it must be pure, and refuses by
+        raising ``Rejected``.  Shipped: ``json_schema``, ``no_removals_of_others`` and
+        ``done_equals_outputs``.
+        """
+        self._book.rule(prefix, validator)
+
     def watch(self, prefix: str = "", *, after: str | None = None) -> Watch:
         """Every version under ``prefix`` in order, then live; see ``Store.watch``."""
         return self._store.watch(prefix, after=after)
@@ -179,7 +209,7 @@ class AsyncDocuments:
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
-        self._book = Book()
+        self._book = Book(store.limits)
 
     async def get(self, key: str, default: Any = MISSING) -> Any:
         """Like ``Documents.get``."""
@@ -283,6 +313,17 @@ class AsyncDocuments:
         """Like ``Documents.diff``."""
         changes: list[Change] = await self._store.run(lookback.between(key, old, new))
         return changes
+
+    async def blame(self, key: str, path: str = "") -> dict[str, Origin]:
+        """Like ``Documents.blame``."""
+        origins: dict[str, Origin] = await self._store.run(
+            lookback.blame(self._book.blames, key, path)
+        )
+        return origins
+
+    def rule(self, prefix: str, validator: Callable[..., None]) -> None:
+        """Like ``Documents.rule``."""
+        self._book.rule(prefix, validator)
 
     def watch(self, prefix: str = "", *, after: str | None = None) -> AsyncWatch:
         """Like ``Documents.watch``."""

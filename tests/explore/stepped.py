@@ -27,7 +27,8 @@ from tests.unit.manual_clock import ManualClock
 class SteppedStore(AsyncStore):
     """An ``AsyncStore`` in memory whose time only ``pass_time`` moves."""
 
-    def __init__(self) -> None:
+    def __init__(self, replies_may_be_lost: bool = False) -> None:
+        self.lossy = replies_may_be_lost
         self.clock = ManualClock()
         self.notes: list[Any] = []
         """What a scenario wants to remember; part of the state."""
@@ -49,9 +50,12 @@ class SteppedStore(AsyncStore):
     async def _perform(self, asked: steps.Step) -> Any:
         if isinstance(asked, steps.Sleep):
             return await asyncio.sleep(asked.seconds)
+        perform = threads._PERFORM[type(asked)]
+        if isinstance(asked, steps.Transact) and self.lossy:
+            return await step("transact", lambda: perform(self.core, asked), error=None)
         if isinstance(asked, steps.Transact | steps.Read | steps.History):
             await step(type(asked).__name__.lower(), error=None)
-        return threads._PERFORM[type(asked)](self.core, asked)
+        return perform(self.core, asked)
 
     async def pass_time(self, seconds: float) -> None:
         """Let time go by, at any moment that the exploration likes."""

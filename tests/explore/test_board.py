@@ -12,7 +12,7 @@ from perkey.flows import board as flows
 from perkey.flows import tasklist
 from perkey.flows.tasklist import Claim, Run, Task
 from perkey.store.transaction import Tx
-from perkey.testing import explore
+from perkey.testing import LostReply, explore
 from tests.explore.stepped import SteppedStore
 
 LEASE_S = 10
@@ -102,6 +102,37 @@ def test_two_workers_and_a_crash_at_every_step(setup: Any) -> None:
 def test_a_worker_that_restarts_after_its_crash() -> None:
     found = explore(two, [worker, time_passes], check=in_the_end, crashes=1, restart=worker)
     found.assert_holds()
+
+
+async def persistent(store: SteppedStore) -> None:
+    """Repeats what it lost the reply of; a repeated finish must not write a second section."""
+    board = AsyncBoard(store, "run")
+    try:
+        mine = await board.claim("w", lease=LEASE_S)
+        if mine is None:
+            return
+        try:
+            await board.finish(mine, "done", also=section(mine))
+        except LostReply:
+            await board.finish(mine, "done", also=section(mine))
+    except (LeaseHeld, LeaseLost, LostReply):
+        return
+
+
+async def lossy() -> SteppedStore:
+    store = SteppedStore(replies_may_be_lost=True)
+    await AsyncBoard(store, "run").create(["a"])
+    return store
+
+
+def test_a_finish_repeated_after_a_lost_reply_is_done_once() -> None:
+    callers = [persistent, persistent, time_passes]
+    explore(lossy, callers, check=in_the_end, lost_replies=1).assert_holds()
+
+
+def test_two_workers_and_a_cancellation_anywhere() -> None:
+    callers = [worker, worker, time_passes]
+    explore(one, callers, check=in_the_end, cancellations=1).assert_holds()
 
 
 def test_success_is_never_reported_too_early() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from perkey import AsyncDocuments, Conflict
-from perkey.flows import merging, records
+from perkey import AsyncDocuments, Conflict, Rejected
+from perkey.documents import no_removals_of_others
+from perkey.flows import judging, merging, records
+from perkey.flows.blame import Blame
 from perkey.flows.documents import Book, Mutate, Write
 from perkey.flows.merge import Merged
 from perkey.testing import explore
@@ -147,3 +149,59 @@ def test_a_merge_outside_the_commit_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Book, "_merge", early)
     explore(report, WHOLE, check=every_addition_is_there, symmetric=False).assert_fails("check")
+
+
+# -------------------------------------------------------------------------------- rules
+
+
+async def guarded(store: SteppedStore) -> AsyncDocuments:
+    docs = AsyncDocuments(store)
+    docs.rule("report", no_removals_of_others())
+    return docs
+
+
+async def claims(name: str, store: SteppedStore) -> None:
+    """Puts its name to a place, so that nobody else may drop it."""
+    docs = await guarded(store)
+    await docs.patch("report", merge_patch={"place": name}, by=name)
+
+
+async def clears(store: SteppedStore) -> bool:
+    """Drops everything, as it may while all of it is its own."""
+    docs = await guarded(store)
+    try:
+        await docs.put("report", {}, overwrite=True, by="c")
+    except Rejected:
+        return False
+    return True
+
+
+async def report_of_c() -> SteppedStore:
+    store = SteppedStore()
+    await AsyncDocuments(store).put("report", {"place": "c"}, create=True, by="c")
+    return store
+
+
+def no_claim_was_dropped(store: SteppedStore) -> bool:
+    return store.value("report").get("place") in ("a", "b")
+
+
+CLAIMS_AND_CLEARS = [partial(claims, "a"), partial(claims, "b"), clears]
+
+
+def explored_claims() -> Any:
+    return explore(report_of_c, CLAIMS_AND_CLEARS, check=no_claim_was_dropped, symmetric=False)
+
+
+def test_a_rule_about_others_work_holds_in_every_interleaving() -> None:
+    explored_claims().assert_holds()
+
+
+def test_a_blame_that_is_not_the_heads_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def any_blame(blame: Blame | None, head: Any) -> Blame:
+        if blame is None:
+            raise judging.Moved
+        return blame
+
+    monkeypatch.setattr(judging, "_of_head", any_blame)
+    explored_claims().assert_fails("check")

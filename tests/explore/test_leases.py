@@ -86,6 +86,21 @@ def test_a_lease_excludes_and_its_fence_refuses_whoever_is_late(
     explored(holders, expiries).assert_holds()
 
 
+def test_it_excludes_whoever_is_cancelled_or_crashes() -> None:
+    """Also in the middle of acquiring: then the lease runs out like any dead holder's."""
+
+    def exclusive_of_the_dead(store: SteppedStore, ended: Any) -> None:
+        values = store.versions("report")
+        assert values == list(range(len(values)))
+        assert len(values) > ended.results.count("wrote")
+        assert store.notes[1:] == []
+
+    callers = [*HOLDERS[:2], time_passes]
+    for budget in ({"cancellations": 1}, {"crashes": 1}):
+        found = explore(shared, callers, check=exclusive_of_the_dead, seconds=250, **budget)
+        found.assert_holds()
+
+
 def test_everything_that_can_happen_does() -> None:
     """The scenario reaches a held lease, a late write, and writers one after another."""
     callers = [*HOLDERS[:2], time_passes]

@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perkey.errors import ConditionRequired, Conflict, UsageError
-from perkey.flows import merging, patching, records, steps
+from perkey.errors import ConditionRequired, Conflict, ConflictExhausted, UsageError
+from perkey.flows import judging, merging, patching, records, steps
+from perkey.flows.blame import Blame
 from perkey.flows.diff import ABSENT
+from perkey.flows.judging import Bound
+from perkey.flows.lookback import Blames
 from perkey.flows.records import MISSING
 from perkey.flows.transforms import transform
 from perkey.observe import events
 from perkey.store import codec
 from perkey.store.keys import DOCUMENTS, Key, in_space
+from perkey.store.limits import Limits, backoff
 from perkey.store.record import Record
 from perkey.store.transaction import Fence, Outcome, Tx, check_fn
 from perkey.store.views import Document, document
@@ -50,23 +54,40 @@ Decide = Callable[[Tx, Record | None], Decision]
 class Book:
     """The documents of one store: what their flows share."""
 
-    rules: list[Any] = field(default_factory=list)
+    limits: Limits = field(default_factory=Limits)
+    rules: list[Bound] = field(default_factory=list)
+    blames: Blames = field(default_factory=Blames)
+
+    def rule(self, prefix: str, validator: Callable[..., None]) -> None:
+        """Let ``validator`` judge every write under ``prefix`` from now on."""
+        if not isinstance(prefix, str):
+            raise UsageError(f"expected a prefix as text, found {type(prefix).__name__}")
+        self.rules.append(judging.bound(prefix, validator))
 
     def change(
         self, key: Key, decide: Decide, write: Write
     ) -> steps.Flow[tuple[Document, Decision]]:
         """Commit what ``decide`` makes of the current head, unless a rule refuses it."""
         records.check_by(write.by)
-
-        def run(tx: Tx) -> Decision:
-            decision = decide(tx, tx.record(key))
-            tx.put_body(key, decision.body, decision.base)
-            return decision
-
-        outcome: Outcome = yield from records.conditional(
-            key, run, write.by, write.fence, write.timeout
+        rules = [each for each in self.rules if key.name.startswith(each.prefix)]
+        blame: Blame | None = None
+        for attempt in range(self.limits.attempts + 1):
+            try:
+                return (yield from _commit(key, decide, write, rules, blame))
+            except judging.Moved:
+                # Blame comes from history, which a transaction cannot read: so it is read
+                # outside, and inside the next one it must still belong to the head.
+                if attempt:
+                    chance = yield steps.Random()
+                    yield steps.Sleep(backoff(attempt, self.limits, chance))
+                blame = yield from self.blames.of(key)
+        yield steps.Emit(events.Exhausted(key.name, write.by, self.limits.attempts))
+        raise ConflictExhausted(
+            f"{key.name!r} got a newer version during each of {self.limits.attempts} attempts; "
+            "nothing was changed, try again",
+            key=key.name,
+            attempts=self.limits.attempts,
         )
-        return document(outcome.writes[-1]), outcome.result
 
     def put(
         self,
@@ -186,6 +207,23 @@ class Book:
 
         written, _ = yield from self.change(name, decide, write)
         return written
+
+
+def _commit(
+    key: Key, decide: Decide, write: Write, rules: list[Bound], blame: Blame | None
+) -> steps.Flow[tuple[Document, Decision]]:
+    def run(tx: Tx) -> Decision:
+        head = tx.record(key)
+        decision = decide(tx, head)
+        if rules:
+            judging.judge(rules, key, head, decision.body, tx.by, blame)
+        tx.put_body(key, decision.body, decision.base)
+        return decision
+
+    outcome: Outcome = yield from records.conditional(
+        key, run, write.by, write.fence, write.timeout
+    )
+    return document(outcome.writes[-1]), outcome.result
 
 
 def _current(name: Key, tx: Tx, head: Record | None, spare: Any) -> Any:
