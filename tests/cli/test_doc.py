@@ -260,3 +260,27 @@ def test_diff_of_two_versions(stored: Command) -> None:
     ]
     assert stored("doc", "diff", "k", "3").out == ""
     assert stored("doc", "diff", "k", "1", "9").code == exits.REFUSED
+
+
+def test_blame_names_the_author_of_each_value(stored: Command) -> None:
+    stored("doc", "patch", "k", '{"a": 2, "gone": null, "new": {"x": 1}}', "--by", "second")
+    rows = lines(stored("doc", "blame", "k").out)
+    assert rows == [
+        ["path", "version", "by"],
+        ["/a", "2", "second"],
+        ["/list/0", "1", "first"],
+        ["/new/x", "2", "second"],
+    ]
+    below = stored("doc", "blame", "k", "/new", "--json").json
+    assert below == {"/new/x": {"version": 2, "by": "second", "known": True}}
+
+
+def test_blame_of_a_place_that_is_not_there(stored: Command) -> None:
+    assert stored("doc", "blame", "k", "/none").code == exits.REFUSED
+    assert stored("doc", "blame", "none").code == exits.REFUSED
+    assert stored("doc", "blame", "k", "no pointer").code == exits.USAGE
+
+
+def test_blame_of_a_plain_value(perkey: Command) -> None:
+    perkey("doc", "put", "k", "1", "--create", "--by", "me")
+    assert lines(perkey("doc", "blame", "k").out)[1] == ["(all)", "1", "me"]

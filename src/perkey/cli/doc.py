@@ -11,6 +11,7 @@ from perkey import Change, Document, Documents, Gap
 from perkey.cli import output
 from perkey.cli.options import By, Common, IfMatch, json_argument
 from perkey.errors import UsageError
+from perkey.flows.blame import Origin
 
 app = App(name="doc", help="Read and write versioned documents in any store.")
 
@@ -30,6 +31,7 @@ After = Annotated[
     Parameter(help="A cursor from an earlier watch, or '' for all that is kept; default: now."),
 ]
 Prefix = Annotated[str, Parameter(help="What the keys begin with.")]
+JsonPath = Annotated[str, Parameter(help="A JSON pointer, like /sections/links.")]
 Value = Annotated[
     str,
     Parameter(help="JSON text, - for standard input, or @FILE.", allow_leading_hyphen=True),
@@ -188,6 +190,26 @@ def diff(key: Key, old: int, new: int | None = None, /, *, common: Common | None
 
 
 _SIGNS = {"add": ("+", "green"), "remove": ("-", "red"), "replace": ("~", "yellow")}
+
+
+@app.command
+def blame(key: Key, path: JsonPath = "", /, *, common: Common | None = None) -> None:
+    """Which version and which author set each value of a document, or below a JSON pointer."""
+    common = common or Common()
+    with common.opened() as store:
+        origins = Documents(store).blame(key, path)
+    if common.json:
+        output.as_json({where: _origin(origin) for where, origin in origins.items()})
+        return
+    rows = [
+        (where or "(all)", found.version, found.by if found.known else "(or before)")
+        for where, found in origins.items()
+    ]
+    output.table(("path", "version", "by"), rows)
+
+
+def _origin(found: Origin) -> dict[str, Any]:
+    return {"version": found.version, "by": found.by, "known": found.known}
 
 
 @app.command(name="list")
