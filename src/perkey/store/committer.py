@@ -7,7 +7,12 @@ along in one commit, so a crowd shares one fsync.  Callers on an event loop neve
 backend that may block; one worker thread leads for them and wakes each loop once a commit.
 
 A caller that gives up while it is still queued is withdrawn: nothing was done.  Once handed
-over, its transaction commits, and its ``op`` tells so in the record.
+over, its ``op`` in the record tells whether it committed.
+
+Ctrl-C may strike between any two calls.  What a leader has in hand therefore stands in
+``_taken``, ``_batch`` and ``_outcomes``, every step that moves it may be repeated, and ``_step_down`` can
+be called at any moment: it answers what was committed, puts back what was not, and passes
+leadership on.
 """
 
 from __future__ import annotations
@@ -16,15 +21,19 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from threading import get_ident
 
 from perkey.clock import Clock
-from perkey.errors import PerkeyError, QueueFull, StoreClosed, Timeout
+from perkey.errors import OutcomeUnknown, PerkeyError, QueueFull, StoreClosed, Timeout
 from perkey.store.abc import Backend
-from perkey.store.evaluate import Batch
+from perkey.store.evaluate import Batch, unknown_op
 from perkey.store.settle import settled
 from perkey.store.transaction import Outcome, Transaction
 
 QUEUED, TAKEN, DONE, WITHDRAWN = range(4)
+INTERRUPTS = 100
+"""How often a leader that is stepping down may be interrupted before it gives up."""
 
 Report = Callable[[Sequence[Transaction], Sequence[Outcome]], None]
 """(transactions, outcomes) of one commit, called by its leader; may not raise."""
@@ -35,13 +44,14 @@ class Request:
 
     __slots__ = ("deadline", "error", "future", "loop", "outcome", "state", "transaction", "wake")
 
-    def __init__(self, transaction: Transaction, deadline: float | None) -> None:
+    def __init__(self, transaction: Transaction, deadline: float) -> None:
         self.transaction = transaction
         self.deadline = deadline
         self.state = QUEUED
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
         self.wake: threading.Lock | None = None
+        """A thread waits for this; released when it is answered or is to lead."""
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[None] | None = None
 
@@ -64,10 +74,21 @@ class Committer:
         """Held around every use of the backend; readers that share it take it too."""
         self._mutex = threading.Lock()
         self._queue: deque[Request] = deque()
-        self._worker = Request(Transaction((), lambda tx: None), None)
+        self._withdrawn = 0
         self._leader: Request | None = None
+        self._taken: list[Request] = []
+        self._batch: Batch | None = None
+        self._outcomes: list[Outcome] | None = None
+        self._error: Exception | None = None
+        self.owner = 0
+        """The thread that leads: what it calls must not wait for the queue."""
+        self.applying = False
+        """Whether it is inside the backend, where it must not read either."""
+        self._worker = Request(Transaction((), lambda tx: None), 0.0)
+        self._closer = Request(Transaction((), lambda tx: None), 0.0)
+        self._closer.wake = _locked()
         self._thread: threading.Thread | None = None
-        self._signal = threading.Semaphore(0)
+        self._signal: SimpleQueue[None] = SimpleQueue()
         self._closed = False
         self.commits = 0
         self.largest = 0
@@ -82,28 +103,17 @@ class Committer:
         """
         request = Request(transaction, self._clock.monotonic() + timeout)
         try:
-            if self._enlist(request):
-                return self._lead(request)
-            return self._follow(request, timeout)
-        finally:
-            # Also when Ctrl-C strikes anywhere above: leadership is never lost.
-            if self._leader is request:
-                self._pass_on(request)
-
-    def _enlist(self, request: Request) -> bool:
-        """Make ``request`` the leader where there is none (then True), else queue it."""
-        if self._lead_here(request):
-            return True
-        request.wake = threading.Lock()
-        request.wake.acquire()
-        with self._mutex:
-            if self._leader is None and not self._closed:
-                self._leader = request
-                return True
-            self._queue_locked(request)
-            return False
+            if self._lead_here(request) or self._enlist(request):
+                self._lead(request)
+            else:
+                self._follow(request, timeout)
+        except BaseException as error:
+            self._leave(request, error)
+            raise
+        return request.answer()
 
     def _lead_here(self, request: Request) -> bool:
+        """Make ``request`` the leader where there is none."""
         with self._mutex:
             if self._closed:
                 raise StoreClosed
@@ -112,9 +122,22 @@ class Committer:
             self._leader = request
             return True
 
-    def _queue_locked(self, request: Request) -> None:
+    def _enlist(self, request: Request) -> bool:
+        """Queue ``request``, unless it may lead after all (then True)."""
+        request.wake = _locked()
+        with self._mutex:
+            if self._leader is None and not self._closed:
+                self._leader = request
+                return True
+            self._put_in_queue(request)
+            return False
+
+    def _put_in_queue(self, request: Request) -> None:
         if self._closed:
             raise StoreClosed
+        if len(self._queue) >= self._limits.queue and self._withdrawn:
+            self._queue = deque(each for each in self._queue if each.state != WITHDRAWN)
+            self._withdrawn = 0
         if len(self._queue) >= self._limits.queue:
             raise QueueFull(
                 f"{len(self._queue)} transactions wait for this store and its limit is "
@@ -122,28 +145,44 @@ class Committer:
             )
         self._queue.append(request)
 
-    def _follow(self, request: Request, timeout: float) -> Outcome:
+    def _follow(self, request: Request, timeout: float) -> None:
         assert request.wake is not None
-        try:
-            woken = request.wake.acquire(timeout=timeout)
-        except BaseException as interrupt:
-            if not self._withdraw(request) and self._leader is not request:
-                interrupt.add_note(_handed_over(request))
-            raise
-        if not woken:
+        if not request.wake.acquire(timeout=timeout):
             if self._withdraw(request):
                 raise _too_late(timeout)
-            request.wake.acquire()
-        if request.state == DONE:
-            return request.answer()
-        return self._lead(request)
+            request.wake.acquire()  # handed over: it will not be long
+        if request.state != DONE:
+            self._lead(request)
 
     def _withdraw(self, request: Request) -> bool:
         with self._mutex:
             if request.state != QUEUED:
                 return False
             request.state = WITHDRAWN
+            self._withdrawn += 1
             return True
+
+    def _leave(self, request: Request, error: BaseException) -> None:
+        """The caller goes away with ``error``, perhaps in the middle of leading."""
+        for _ in range(INTERRUPTS):
+            if self._leader is not request:
+                break
+            try:
+                self._step_down(request)
+            except BaseException:  # another interrupt: one is on its way already
+                continue
+        if not isinstance(error, PerkeyError) and not self._withdraw(request):
+            self._let_go(request, error)
+
+    def _let_go(self, request: Request, error: BaseException) -> None:
+        with self._mutex:
+            # Nobody waits for it any more, so it must never be made the leader.
+            request.wake = None
+            if request.state != WITHDRAWN:
+                error.add_note(
+                    f"perkey: the transaction (op {request.transaction.op}) had been handed "
+                    "over already; its op in the record tells whether it committed"
+                )
 
     # ------------------------------------------------------------------ asyncio
 
@@ -151,23 +190,19 @@ class Committer:
         """Like ``submit``, without ever blocking the loop."""
         wait = self._limits.timeout_s if timeout is None else timeout
         request = Request(transaction, self._clock.monotonic() + wait)
-        if not self._backend.blocking and self._lead_here(request):
-            try:
-                return self._lead(request)
-            finally:
-                if self._leader is request:
-                    self._pass_on(request)
-        request.loop = asyncio.get_running_loop()
-        request.future = request.loop.create_future()
-        self._enlist_async(request)
         timer = None
-        if timeout is not None:
-            timer = request.loop.call_later(timeout, self._expire, request, timeout)
         try:
+            if not self._backend.blocking and self._lead_here(request):
+                self._lead(request)
+                return request.answer()
+            request.loop = asyncio.get_running_loop()
+            request.future = request.loop.create_future()
+            self._enlist_async(request)
+            if timeout is not None:
+                timer = request.loop.call_later(timeout, self._expire, request, timeout)
             await request.future
-        except asyncio.CancelledError as cancelled:
-            if not self._withdraw(request):
-                cancelled.add_note(_handed_over(request))
+        except BaseException as error:
+            self._leave(request, error)
             raise
         finally:
             if timer is not None:
@@ -176,11 +211,12 @@ class Committer:
 
     def _enlist_async(self, request: Request) -> None:
         with self._mutex:
-            self._queue_locked(request)
-            if self._leader is not None:
-                return
-            self._leader = self._worker
-        self._start_worker()
+            self._put_in_queue(request)
+            if self._thread is None:
+                self._start_worker()
+            if self._leader is None:
+                self._leader = self._worker
+                self._signal.put(None)
 
     def _expire(self, request: Request, timeout: float) -> None:
         if self._withdraw(request):
@@ -188,146 +224,208 @@ class Committer:
             _resolve([request])
 
     def _start_worker(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="perkey-committer", daemon=True)
-            self._thread.start()
-        self._signal.release()
+        thread = threading.Thread(target=self._work, name="perkey-committer", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def _work(self) -> None:
         while True:
-            self._signal.acquire()
-            with self._mutex:
-                if self._closed and self._leader is not self._worker:
-                    return
-            try:
-                self._lead(self._worker)
-            except Exception:  # each caller was told; the worker goes on
-                continue
+            self._signal.get()
+            if self._leader is self._worker:
+                try:
+                    self._lead(self._worker)
+                except BaseException as error:  # each caller is told; the worker goes on
+                    self._leave(self._worker, error)
+            elif self._closed:
+                return
 
     # ------------------------------------------------------------------ leading
 
-    def _lead(self, leader: Request) -> Outcome:
+    def _lead(self, leader: Request) -> None:
         """Commit the queue's first transactions, the leader's own among them; then pass on."""
-        requests = self._take(leader)
-        try:
-            self._commit(requests)
-        finally:
-            self._pass_on(leader)
-        return leader.answer() if leader is not self._worker else Outcome()
+        self.owner = get_ident()
+        self._take(leader)
+        while self._taken and not self._decided:
+            self._commit(self._taken)
+        self._step_down(leader)
 
-    def _take(self, leader: Request) -> list[Request]:
-        taken = [] if leader is self._worker else [leader]
+    def _take(self, leader: Request) -> None:
         with self._mutex:
-            leader.state = TAKEN
-            while self._queue and len(taken) < self._limits.batch:
-                request = self._queue.popleft()
+            queue, taken = self._queue, self._taken
+            if leader is not self._worker:
+                leader.state = TAKEN
+                taken.append(leader)
+            most = self._limits.batch
+            while queue and len(taken) < most:
+                request = queue[0]
+                if request is self._closer:
+                    break
                 if request.state == QUEUED:
                     request.state = TAKEN
                     taken.append(request)
-        return taken
+                elif request.state == WITHDRAWN:
+                    self._withdrawn -= 1
+                queue.popleft()
 
     def _commit(self, requests: list[Request]) -> None:
-        while requests:
-            batch = Batch([each.transaction for each in requests])
+        batch = self._batch
+        if batch is None:
+            batch = self._batch = Batch([each.transaction for each in requests])
             batch.value_bytes = self._limits.value_bytes
-            batch.deadline = min(each.deadline or 0.0 for each in requests)
-            try:
-                with self.lane:
-                    outcomes, interrupt = settled(
+            batch.clock = self._clock
+            batch.deadline = min(each.deadline for each in requests)
+        try:
+            with self.lane:
+                self.applying = True
+                try:
+                    self._outcomes, interrupt = settled(
                         self._backend.apply, batch, self._limits, self._clock
                     )
-            except Timeout as late:
-                requests = self._fail_late(requests, late)
-                continue
-            except Exception as error:
-                self._finish(requests, None, error)
-                return
-            except BaseException:
-                self._requeue(requests)
-                raise
-            self.commits += 1
-            self.largest = max(self.largest, len(requests))
-            self._report(batch.transactions, outcomes)
-            self._finish(requests, outcomes, None)
-            if interrupt is not None:
-                raise interrupt
+                finally:
+                    self.applying = False
+        except Timeout as late:
+            self._fail_late(requests, late)
             return
+        except Exception as error:
+            self._error = error
+            return
+        self.commits += 1
+        self.largest = max(self.largest, len(requests))
+        self._report(batch.transactions, self._outcomes)
+        if interrupt is not None:
+            raise interrupt
 
-    def _fail_late(self, requests: list[Request], late: Timeout) -> list[Request]:
+    def _fail_late(self, requests: list[Request], late: Timeout) -> None:
         """Fail those whose time is up; the others go on waiting for the store."""
         now = self._clock.monotonic()
-        over = [each for each in requests if (each.deadline or 0.0) <= now]
-        over = over or requests
-        self._finish(over, None, late)
-        return [each for each in requests if each.state != DONE]
-
-    def _requeue(self, requests: list[Request]) -> None:
-        """Nothing was done, and the leader is being interrupted: the others keep their place."""
-        with self._mutex:
-            for request in reversed(requests):
-                if request is self._leader:
-                    request.state = DONE
-                elif request.state == TAKEN:
-                    request.state = QUEUED
-                    self._queue.appendleft(request)
-
-    def _finish(
-        self, requests: list[Request], outcomes: list[Outcome] | None, error: Exception | None
-    ) -> None:
-        loops: dict[asyncio.AbstractEventLoop, list[Request]] = {}
-        for index, request in enumerate(requests):
-            if outcomes is not None:
-                request.outcome = outcomes[index]
-            else:
-                request.error = _own_copy(error)
+        self._batch = None
+        over = [each for each in requests if each.deadline <= now] or requests
+        for request in over:
+            request.error = _own_copy(late)
             request.state = DONE
-            if request.wake is not None:
-                request.wake.release()
-            elif request.loop is not None:
-                loops.setdefault(request.loop, []).append(request)
-        for loop, group in loops.items():
-            try:
-                loop.call_soon_threadsafe(_resolve, group)
-            except RuntimeError:  # that loop is closed: nobody waits there any more
-                continue
+        _wake(over)
+        self._taken = [each for each in requests if each.state != DONE]
 
-    def _pass_on(self, leader: Request) -> None:
+    @property
+    def _decided(self) -> bool:
+        """Whether it is known what became of ``_taken``."""
+        return self._outcomes is not None or self._error is not None
+
+    def _step_down(self, leader: Request) -> None:
+        """Answer what was decided, put back what was not, and let the next one lead."""
+        taken = self._taken
+        if not self._decided and self._batch is not None and self._batch.in_doubt:
+            self._commit(taken)
+        if self._decided:
+            self._decide(taken)
+        else:
+            self._put_back(taken, leader)
+        _wake([each for each in taken if each.state == DONE and each is not leader])
         with self._mutex:
             if self._leader is not leader:
                 return
-            while self._queue and self._queue[0].state != QUEUED:
-                self._queue.popleft()
-            if not self._queue:
+            self._taken, self._batch, self._outcomes, self._error = [], None, None, None
+            if leader.state == TAKEN:
+                leader.state = WITHDRAWN
+            queue = self._queue
+            while queue and (queue[0] is leader or queue[0].state == WITHDRAWN):
+                queue.popleft()
+            self.owner = 0
+            if not queue:
                 self._leader = None
                 return
-            first = self._queue[0]
-            if first.wake is not None:
-                self._queue.popleft()
+            # The queue's first leads next; it leaves the queue when it takes its batch.  No
+            # interrupt strikes between two of the statements below: each pair is one call.
+            first = queue[0]
+            if first.wake is None:
+                self._leader = self._worker
+                self._signal.put(None)
+            else:
                 first.state = TAKEN
                 self._leader = first
                 first.wake.release()
-                return
-            self._leader = self._worker
-        self._start_worker()
+
+    def _decide(self, requests: list[Request]) -> None:
+        for index, request in enumerate(requests):
+            if request.state == DONE:
+                continue
+            if self._outcomes is not None:
+                request.outcome = self._outcomes[index]
+            elif isinstance(self._error, OutcomeUnknown):
+                transaction = request.transaction
+                request.error = unknown_op(transaction.op, "".join(transaction.keys[:1]))
+                request.error.__cause__ = self._error
+            else:
+                request.error = _own_copy(self._error)
+            request.state = DONE
+
+    def _put_back(self, requests: list[Request], leader: Request) -> None:
+        """Nothing was done, and the leader is interrupted: the others keep their place."""
+        with self._mutex:
+            for request in reversed(requests):
+                if request is leader or request.state != TAKEN:
+                    continue
+                if request.wake is None and request.loop is None:
+                    request.state = WITHDRAWN  # its caller has gone
+                    continue
+                if not self._queue or self._queue[0] is not request:
+                    self._queue.appendleft(request)
+                request.state = QUEUED
 
     # ------------------------------------------------------------------ the end
 
     def waiting(self) -> int:
         """How many callers are queued."""
-        return len(self._queue)
+        with self._mutex:
+            return sum(each.state == QUEUED for each in self._queue)
 
     def close(self) -> None:
-        """Refuse new work, finish what was handed over, fail what is still queued."""
+        """Refuse new work, fail what is queued, and wait for what was handed over."""
         with self._mutex:
             self._closed = True
-            left = [each for each in self._queue if each.state == QUEUED]
-            self._queue.clear()
-            for request in left:
-                request.state = WITHDRAWN
-        self._finish(left, None, StoreClosed())
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._signal.release()
+            while self._queue and self._queue[-1].state != TAKEN:
+                last = self._queue[-1]
+                if last.state == QUEUED and last is not self._closer:
+                    last.error = StoreClosed()
+                    last.state = DONE
+                if last.state == DONE:
+                    _wake([last])
+                self._queue.pop()
+            # Closing is the last turn in the queue, and it is never passed on.
+            if self._leader is None:
+                self._leader = self._closer
+            elif self._leader is not self._closer:
+                self._closer.state = QUEUED
+                self._queue.append(self._closer)
+        if self._leader is not self._closer:
+            assert self._closer.wake is not None
+            self._closer.wake.acquire()
+        if self._thread is not None:
+            self._signal.put(None)
             self._thread.join()
+
+
+def _locked() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+def _wake(requests: Sequence[Request]) -> None:
+    """Tell the callers of these that they are answered; may be repeated."""
+    loops: dict[asyncio.AbstractEventLoop, list[Request]] = {}
+    for request in requests:
+        wake = request.wake
+        if wake is not None:
+            if wake.locked():
+                wake.release()
+        elif request.loop is not None:
+            loops.setdefault(request.loop, []).append(request)
+    for loop, group in loops.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, group)
+        except RuntimeError:  # that loop is closed: nobody waits there any more
+            continue
 
 
 def _resolve(requests: list[Request]) -> None:
@@ -348,11 +446,4 @@ def _own_copy(error: Exception | None) -> Exception | None:
 def _too_late(timeout: float) -> Timeout:
     return Timeout(
         f"the store did not get to this transaction within {timeout:g} s; nothing was done"
-    )
-
-
-def _handed_over(request: Request) -> str:
-    return (
-        f"perkey: the transaction (op {request.transaction.op}) was already handed over and "
-        "commits; look for its op in the record"
     )

@@ -7,10 +7,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any, TypeVar
 
 from perkey.clock import SYSTEM, Clock
-from perkey.errors import ForkedStore, NotSupported, StoreClosed
+from perkey.errors import ForkedStore, NotSupported, StoreClosed, UsageError
 from perkey.observe import events
 from perkey.observe.hooks import Hook, Observers
 from perkey.store.abc import Backend
@@ -48,6 +49,8 @@ class Core:
         self._wakers: tuple[Callable[[], None], ...] = ()
         self.closed = False
         self.forked = False
+        self._closing = threading.Lock()
+        self._gone = False
         _open_cores.add(self)
 
     # ------------------------------------------------------------------ writing
@@ -55,17 +58,20 @@ class Core:
     def transact(self, transaction: Transaction, timeout: float | None) -> Outcome:
         """Commit, blocking; returns the outcome, its error not raised."""
         self.check(transaction)
-        wait = self.limits.timeout_s if timeout is None else timeout
+        wait = self.limits.timeout_s if timeout is None else _seconds(timeout)
         return self._committer.submit(transaction, wait)
 
     async def transact_async(self, transaction: Transaction, timeout: float | None) -> Outcome:
         """Commit without blocking the loop."""
         self.check(transaction)
-        return await self._committer.submit_async(transaction, timeout)
+        wait = None if timeout is None else _seconds(timeout)
+        return await self._committer.submit_async(transaction, wait)
 
     def check(self, transaction: Transaction) -> None:
         """Refuse, before anything runs, what this store cannot do in one commit."""
         self.check_open()
+        if self._committer.owner == get_ident():
+            raise _nested()
         check_keys(len(transaction.keys), self.limits)
         atomic = self.backend.atomic_keys
         if atomic is None:
@@ -107,15 +113,21 @@ class Core:
 
     def read(self, use: Callable[[Backend], T]) -> T:
         """Call ``use`` with the reading backend; blocks the calling thread."""
-        self.check_open()
+        self._check_may_read()
         return self._lane.run(lambda: use(self._reader))
 
     async def read_async(self, use: Callable[[Backend], T]) -> T:
         """Call ``use`` with the reading backend, off the loop where it may block."""
-        self.check_open()
+        self._check_may_read()
         if not self.backend.blocking:
             return self._lane.run(lambda: use(self._reader))
         return await self._lane.run_async(lambda: use(self._reader))
+
+    def _check_may_read(self) -> None:
+        self.check_open()
+        committer = self._committer
+        if committer.applying and committer.owner == get_ident():
+            raise _nested()
 
     def on_commit(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call ``wake`` after each commit of this process, and at close; returns the undo."""
@@ -150,17 +162,39 @@ class Core:
         }
 
     def close(self) -> None:
-        """Finish what was handed over, then give the backend back.  Blocks; repeatable."""
-        if self.forked or self.closed:
+        """Finish what was handed over, then give the backend back.  Blocks; repeatable, also
+        after an interrupt."""
+        if self.forked:
             return
+        if self._committer.owner == get_ident():
+            raise _nested()
         self.closed = True
-        self._committer.close()
-        self._lane.close()
-        self.wake_watchers()
-        if self._reader is not self.backend:
-            self._reader.close()
-        self.backend.close()
-        _open_cores.discard(self)
+        with self._closing:
+            if self._gone:
+                return
+            self._committer.close()
+            self._lane.close()
+            self.wake_watchers()
+            with self._committer.lane:
+                if self._reader is not self.backend:
+                    self._reader.close()
+                self.backend.close()
+            _open_cores.discard(self)
+            self._gone = True
+
+
+def _seconds(timeout: float) -> float:
+    """A timeout that the threading module can wait for."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise UsageError(f"expected timeout= as seconds, 0 or more, found {timeout!r:.80}")
+    return min(timeout, threading.TIMEOUT_MAX)
+
+
+def _nested() -> UsageError:
+    return UsageError(
+        "the store was called from inside a transaction or an observer of this very store, and "
+        "would wait for itself: read and write through tx, and do the rest before or after"
+    )
 
 
 _open_cores: weakref.WeakSet[Core] = weakref.WeakSet()

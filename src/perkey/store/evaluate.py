@@ -7,12 +7,13 @@ that is all or nothing is the backend's part, everything else is decided here.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from perkey.clock import SYSTEM
-from perkey.errors import ImpureMutation, LeaseLost, LimitExceeded, OutcomeUnknown
-from perkey.store import receipts
+from perkey.clock import SYSTEM, Clock
+from perkey.errors import ImpureMutation, LeaseLost, LimitExceeded, OutcomeUnknown, UsageError
+from perkey.store import codec, receipts
 from perkey.store.fencing import check_fence
 from perkey.store.keys import Key
 from perkey.store.record import Record, following, op_at
@@ -44,12 +45,26 @@ class Batch:
     """Set by the backend from just before a commit until its reply; what stands here when
     ``apply`` raises may or may not have landed."""
     value_bytes: int = 8 * 1024 * 1024
+    clock: Clock = SYSTEM
+    """Measures how long each function ran."""
     deadline: float | None = None
     """By ``Clock.monotonic``: how long the backend may wait for its turn before it raises
     ``Timeout`` with nothing done."""
     interrupt: BaseException | None = None
     """Set by a backend that was interrupted when part of the batch was in the store already;
     it is raised once every caller has been told."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether an attempt at it may have landed, so that it must not simply be dropped."""
+        return bool(self.doubts) or (self.committing is not None and bool(self.committing.writes))
+
+    def doubt(self) -> None:
+        """What was being committed when ``apply`` raised is in doubt from now on."""
+        unit = self.committing
+        if unit is not None and unit.writes and all(unit is not each for each in self.doubts):
+            self.doubts.append(unit)
+        self.committing = None
 
     @property
     def keys(self) -> list[Key]:
@@ -82,10 +97,11 @@ class Batch:
             return earlier
         unit = Unit()
         overlay = dict(heads)
-        started = SYSTEM.monotonic()
+        elapsed = self.clock.monotonic
+        started = elapsed()
         for transaction in self.transactions:
             outcome = evaluate(transaction, overlay, now, self.value_bytes)
-            ended = SYSTEM.monotonic()
+            ended = elapsed()
             outcome.seconds, started = ended - started, ended
             unit.outcomes.append(outcome)
             unit.writes.extend(outcome.writes)
@@ -99,12 +115,25 @@ def evaluate(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
     """
     try:
         outcome = _attempt(txn, heads, now, value_bytes)
+    except StopIteration as stop:
+        # It would end the generators and coroutines between here and the caller.
+        error = RuntimeError("the transaction's function raised StopIteration")
+        error.__cause__ = stop
+        return Outcome(error=error)
     except Exception as error:
+        return Outcome(error=error)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit) and _on_main_thread():
+            raise  # a signal, most likely: it is meant for the leader, whosever function this is
         return Outcome(error=error)
     for record in outcome.writes:
         if record.key in heads:
             heads[record.key] = record  # type: ignore[index]  # its hash is its text's
     return outcome
+
+
+def _on_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outcome:
@@ -127,6 +156,7 @@ def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
         return Outcome(result)
     writes = [_record(txn, key, put, own[key], now, value_bytes) for key, put in puts.items()]
     for key, body in tx.appends.items():
+        _check_size(key, body, value_bytes)
         writes.append(Record(key, 1, body, txn.by, now, txn.op))
     return Outcome(result, None, tuple(writes))
 
@@ -137,11 +167,23 @@ def _check_pure(
     again = Tx(own, txn.by, now)
     second = txn.fn(again)
     check_result(second)
-    if second != result or again.finish() != puts or again.appends != first.appends:
+    if not _alike(result, second) or again.finish() != puts or again.appends != first.appends:
         raise ImpureMutation(
             "the transaction's function gave two different answers for the same values; it may "
             "run again at any time: draw times, ids and random numbers before transact()"
         )
+
+
+def _alike(a: object, b: object) -> bool:
+    """Whether two results look the same: as JSON where they are, else by their own word."""
+    try:
+        return codec.encode(a) == codec.encode(b)
+    except UsageError:
+        pass
+    if type(a) is not type(b):
+        return False
+    # Objects that only know who they are cannot tell; no two runs share one.
+    return type(a).__eq__ is object.__eq__ or repr(a) == repr(b) or bool(a == b)
 
 
 def _record(
@@ -153,15 +195,20 @@ def _record(
     value_bytes: int,
 ) -> Record:
     body, base = put
-    if body is not None and len(body) > value_bytes:
-        raise LimitExceeded(
-            f"expected a value of at most {value_bytes} bytes at {key.name!r}, found {len(body)}"
-        )
+    if body is not None:
+        _check_size(key, body, value_bytes)
     version, ops, fence = following(head)
     if txn.fence is not None:
         fence = _raised(fence, txn.fence.token, key)
     seen = version - 1 if base is None else base
     return Record(key, version, body, txn.by, now, txn.op, ops, fence, seen)
+
+
+def _check_size(key: Key, body: bytes, value_bytes: int) -> None:
+    if len(body) > value_bytes:
+        raise LimitExceeded(
+            f"expected a value of at most {value_bytes} bytes at {key.name!r}, found {len(body)}"
+        )
 
 
 def _raised(fence: int, token: int, key: Key) -> int:
@@ -198,10 +245,14 @@ def landed(unit: Unit, heads: Heads, find_op: FindOp) -> bool | None:
 
 def unknown(unit: Unit) -> OutcomeUnknown:
     """The error for a commit whose reply was lost and whose traces are gone."""
-    first = unit.writes[0]
+    return unknown_op(unit.writes[0].op, unit.writes[0].key)
+
+
+def unknown_op(op: str, key: str) -> OutcomeUnknown:
+    """The same for one transaction, which wrote ``key`` among others."""
     return OutcomeUnknown(
-        f"the commit of {first.key[2:]!r} (op {first.op}) lost its reply, and the store no "
-        "longer tells whether it landed; read the key before you decide to repeat it",
-        key=first.key[2:],
-        op=first.op,
+        f"the commit of {key[2:]!r} (op {op}) lost its reply, and the store no longer tells "
+        "whether it landed; read the key before you decide to repeat it",
+        key=key[2:],
+        op=op,
     )

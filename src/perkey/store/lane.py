@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from perkey.errors import StoreClosed
@@ -21,7 +21,7 @@ class _Job:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
         self.result: Any = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
 
 class Lane:
@@ -29,8 +29,7 @@ class Lane:
 
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
-        self._jobs: deque[_Job] = deque()
-        self._signal = threading.Semaphore(0)
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._start = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -38,6 +37,8 @@ class Lane:
     def run(self, use: Callable[[], T]) -> T:
         """Call ``use`` on this thread when the lane is free."""
         with self._lock:
+            if self._closed:
+                raise StoreClosed
             return use()
 
     async def run_async(self, use: Callable[[], T]) -> T:
@@ -47,12 +48,10 @@ class Lane:
             if self._closed:
                 raise StoreClosed
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name="perkey-reader", daemon=True
-                )
-                self._thread.start()
-            self._jobs.append(job)
-        self._signal.release()
+                thread = threading.Thread(target=self._work, name="perkey-reader", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._jobs.put(job)
         await job.future
         if job.error is not None:
             raise job.error
@@ -60,38 +59,40 @@ class Lane:
         return result
 
     def _work(self) -> None:
-        while True:
-            self._signal.acquire()
-            if not self._jobs:
-                if self._closed:
-                    return
-                continue
-            self._serve()
+        while (job := self._jobs.get()) is not None:
+            jobs = [job]
+            while not self._jobs.empty() and (more := self._jobs.get()) is not None:
+                jobs.append(more)
+            self._serve(jobs)
+            if self._closed and self._jobs.empty():
+                return
 
-    def _serve(self) -> None:
-        """Run all that is queued, then wake each loop once."""
+    def _serve(self, jobs: list[_Job]) -> None:
+        """Run these, then wake each loop once."""
         loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
         with self._lock:
-            while self._jobs:
-                job = self._jobs.popleft()
+            for job in jobs:
                 try:
                     job.result = job.use()
-                except Exception as error:
+                except BaseException as error:
                     job.error = error
                 loops.setdefault(job.loop, []).append(job)
-        for loop, jobs in loops.items():
+        for loop, group in loops.items():
             try:
-                loop.call_soon_threadsafe(_resolve, jobs)
+                loop.call_soon_threadsafe(_resolve, group)
             except RuntimeError:  # that loop is closed: nobody waits there any more
                 continue
 
     def close(self) -> None:
-        """Serve what is queued, then stop the worker."""
+        """Serve what is queued, then stop the worker.  May be repeated."""
         with self._start:
             self._closed = True
+            self._jobs.put(None)
         if self._thread is not None:
-            self._signal.release()
             self._thread.join()
+        # Whoever is inside leaves first; the next one sees that it is closed.
+        self._lock.acquire()
+        self._lock.release()
 
 
 def _resolve(jobs: list[_Job]) -> None:

@@ -22,21 +22,23 @@ def settled(
     applied again, and its evaluation finds out whether the earlier attempt landed; so a
     landed commit is reported as a success, and never done twice.  Raises ``OutcomeUnknown``
     after ``limits.doubt_attempts``.
+
+    An interrupt may still get out, between two attempts.  Then ``batch.in_doubt`` says whether
+    the same batch has to be settled again.
     """
     interrupt: BaseException | None = None
     for attempt in range(1, limits.doubt_attempts + 1):
+        batch.doubt()
         try:
             outcomes = apply(batch)
             return outcomes, interrupt or batch.interrupt
         except OutcomeUnknown:
             raise
         except BaseException as error:
-            doubt, batch.committing = batch.committing, None
-            if doubt is not None and doubt.writes:
-                batch.doubts.append(doubt)
-            if not batch.doubts:
+            if not batch.in_doubt:
                 raise
             if attempt == limits.doubt_attempts:
+                batch.doubt()
                 raise unknown(batch.doubts[0]) from error
             if not isinstance(error, Exception):
                 interrupt = error

@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct):
     """What became of a transaction: ``result`` or ``error``, never both."""
 
     result: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
     writes: tuple[Record, ...] = ()
     replayed: bool = False
     """The result is the stored one of an earlier commit with the same idempotency key."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import islice
 
 from perkey.clock import SYSTEM, Clock
 from perkey.store.abc import Backend
@@ -16,7 +17,12 @@ from perkey.store.url import Location
 
 
 class MemoryBackend:
-    """Heads in a dict, history in a list a key, all changes in one log."""
+    """Heads in a dict, history in a list a key, all changes in one log.
+
+    An interrupt may strike between two statements.  A commit therefore happens in one
+    assignment, to ``_landing``; whoever comes next, the interrupted caller itself or another,
+    writes out what is left of it.
+    """
 
     name = "memory"
     atomic_keys: int | None = None
@@ -27,10 +33,12 @@ class MemoryBackend:
     def __init__(self, limits: Limits | None = None, clock: Clock = SYSTEM) -> None:
         self.limits = limits or Limits()
         self._clock = clock
+        self._landing: Sequence[Record] = ()
+        """Committed records, and how many of them are in their places."""
+        self._landed = 0
         self._heads: dict[Key, Record] = {}
-        self._order: list[bytes] = []
-        self._new: list[bytes] = []
-        """Keys not yet in ``_order``: sorted in when somebody scans, not on every write."""
+        self._order: list[bytes] | None = []
+        """All keys, sorted; None when some are new: sorted when somebody scans."""
         self._history: dict[Key, list[Record]] = {}
         self._log: dict[int, Record] = {}
         self._places: dict[tuple[str, int], int] = {}
@@ -44,15 +52,27 @@ class MemoryBackend:
         return self._origin + int(self._clock.monotonic() * 1000)
 
     def read(self, keys: Sequence[Key]) -> list[Record | None]:
+        if self._landing:
+            self._land()
         return [self._heads.get(key) for key in keys]
 
     def apply(self, batch: Batch) -> list[Outcome]:
+        if self._landing:
+            self._land()
         heads = {key: self._heads.get(key) for key in batch.keys}
         unit = batch.evaluate(heads, self.now_ms(), self._find_op)
-        if not unit.settled:
-            for record in unit.writes:
-                self._write(record)
+        if unit.writes and not unit.settled:
+            batch.committing = unit
+            self._landing = unit.writes
+            self._land()
+            batch.committing = None
         return unit.outcomes
+
+    def _land(self) -> None:
+        while self._landed < len(self._landing):
+            self._write(self._landing[self._landed])
+            self._landed += 1
+        self._landing, self._landed = (), 0
 
     def _find_op(self, key: str, version: int) -> str | None:
         for record in self.history(key, version - 1, 1):
@@ -61,17 +81,20 @@ class MemoryBackend:
         return None
 
     def _write(self, record: Record) -> None:
+        """Put a record in its places; done again after an interrupt, it changes nothing."""
         key = Key(record.key)
         if key not in self._heads:
-            self._new.append(key.encode())
-        self._heads[key] = record
-        if keeps_history(key):
-            self._seq += 1
-            self._log[self._seq] = record
-            self._places[key, record.version] = self._seq
+            self._order = None
+        if keeps_history(key) and (key, record.version) not in self._places:
+            seq = self._seq + 1
             versions = self._history.setdefault(key, [])
-            versions.append(record)
+            if not versions or versions[-1] is not record:
+                versions.append(record)
+            self._log[seq] = record
+            self._places[key, record.version] = seq
+            self._seq = seq
             self._retain(versions, record.at)
+        self._heads[key] = record
 
     def _retain(self, versions: list[Record], now: int) -> None:
         drop = max(0, len(versions) - self.limits.keep_versions)
@@ -82,22 +105,25 @@ class MemoryBackend:
             while drop < len(versions) - 1 and versions[drop].at < oldest:
                 drop += 1
         for record in versions[:drop]:
-            seq = self._places.pop((record.key, record.version))
-            del self._log[seq]
-            self._dropped[record.key] = seq
-            self._last_dropped = max(self._last_dropped, seq)
+            place = record.key, record.version
+            if place in self._places:
+                seq = self._dropped[record.key] = self._places[place]
+                self._last_dropped = max(self._last_dropped, seq)
+                self._log.pop(seq, None)
+                del self._places[place]
         del versions[:drop]
 
     def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
-        if self._new:
-            self._order += self._new
-            self._order.sort()
-            self._new.clear()
-        start = bisect_right(self._order, max(after.encode(), prefix.encode()))
-        if after < prefix and start and self._order[start - 1] == prefix.encode():
+        if self._landing:
+            self._land()
+        order = self._order
+        if order is None:
+            order = self._order = sorted(key.encode() for key in self._heads)
+        start = bisect_right(order, max(after.encode(), prefix.encode()))
+        if after < prefix and start and order[start - 1] == prefix.encode():
             start -= 1
         found: list[Record] = []
-        for raw in self._order[start:]:
+        for raw in islice(order, start, None):
             key = Key(raw.decode())
             if len(found) == limit or not key.startswith(prefix):
                 break
@@ -106,6 +132,8 @@ class MemoryBackend:
         return found
 
     def history(self, key: str, after: int, limit: int) -> list[Record]:
+        if self._landing:
+            self._land()
         versions = self._history.get(Key(key), [])
         if not versions:
             return []
@@ -113,6 +141,8 @@ class MemoryBackend:
         return versions[start : start + limit]
 
     def changes(self, prefix: str, cursor: str, limit: int) -> Page:
+        if self._landing:
+            self._land()
         seen = position(cursor)
         gap = seen < self._last_dropped and any(
             seq > seen for key, seq in self._dropped.items() if key.startswith(prefix)
@@ -129,6 +159,8 @@ class MemoryBackend:
         return Page(found, cursors, str(self._seq), gap)
 
     def cursor(self, prefix: str) -> str:
+        if self._landing:
+            self._land()
         return str(self._seq)
 
     def reader(self) -> Backend | None:

@@ -144,6 +144,22 @@ def a_gap_is_told(bench: Bench) -> None:
 
 
 @check()
+def a_gap_of_one_key_outlasts_another(bench: Bench) -> None:
+    """A gap is told for each key, whichever key retention came to last."""
+    backend = bench.open(keep_versions=2)
+    early, late = bench.key("early"), bench.key("late")
+    for _ in range(2):
+        put(backend, early, b"1")
+    behind = backend.cursor(bench.prefix)
+    for _ in range(12):
+        put(backend, late, b"1")
+    for _ in range(12):  # drops what stood before the cursor, and then some
+        put(backend, early, b"1")
+    for prefix in (late, early, bench.prefix):
+        same(all_changes(backend, prefix, behind)[3], True, f"a gap under {prefix!r}")
+
+
+@check()
 def a_page_ends_where_it_says(bench: Bench) -> None:
     """A page that is not live has more behind it; going on by its cursor repeats nothing."""
     backend, wanted = _fill(bench)
