@@ -10,9 +10,9 @@ A caller that gives up while it is still queued is withdrawn: nothing was done. 
 over, its ``op`` in the record tells whether it committed.
 
 Ctrl-C may strike between any two calls.  What a leader has in hand therefore stands in
-``_taken``, ``_batch`` and ``_outcomes``, every step that moves it may be repeated, and ``_step_down`` can
-be called at any moment: it answers what was committed, puts back what was not, and passes
-leadership on.
+``_taken``, ``_batch`` and ``_outcomes``, and every step that moves it may be repeated.
+``_step_down`` can be called at any moment: it answers what was committed, puts back what was
+not, and passes leadership on.
 """
 
 from __future__ import annotations

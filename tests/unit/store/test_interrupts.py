@@ -228,6 +228,8 @@ def test_on_a_loop(rig: Rig) -> None:
     rig.finish()
 
 
+# A signal that meets a weak reference's callback is swallowed there, by CPython itself.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_real_signals(rig: Rig) -> None:
     """A storm of signals, by the clock of the processor, while others use the store too."""
     inside = False
