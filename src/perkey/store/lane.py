@@ -91,8 +91,8 @@ class Lane:
         if self._thread is not None:
             self._thread.join()
         # Whoever is inside leaves first; the next one sees that it is closed.
-        self._lock.acquire()
-        self._lock.release()
+        with self._lock:
+            pass
 
 
 def _resolve(jobs: list[_Job]) -> None:
