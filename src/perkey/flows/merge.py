@@ -122,7 +122,9 @@ def _merged_lists(
     moved = _moved(base, us, them)
     merged: list[Any] = []
     for at in range(len(base) + 1):
-        merged += them.came[at] + _only_ours(us.came[at], them.came[at], moved)
+        merged += them.came[at]
+        if us.came[at]:
+            merged += _only_ours(us.came[at], them.came[at], moved)
         if at == len(base):
             break
         whole = us.replaced[at] or them.replaced[at]
