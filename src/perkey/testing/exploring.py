@@ -54,7 +54,7 @@ def explore(
         restart, symmetric, max_moves,
     )  # fmt: skip
     result = Result(
-        program.names(),
+        program.names,
         {
             "failures": failures, "lost replies": lost_replies, "cancellations": cancellations,
             "crashes": crashes, "early timers": early_timers,
@@ -117,7 +117,7 @@ def _unseen(search: Search, steps: Sequence[str]) -> list[str]:
     program, budgets = search.program, search.result.budgets
     if search.found is not None:
         return []
-    names = program.names()
+    names = program.names
     found = [f"{names[n]} never ran" for n in range(len(names)) if n not in search.ran]
     found += [f"step {name!r} was never reached" for name in steps if name not in search.steps_seen]
     if budgets["failures"] and not search.steps_seen:
@@ -134,8 +134,7 @@ class Quiet:
 
     def __enter__(self) -> None:
         self._enabled = gc.isenabled()
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # what was there before is not looked through again and again
         gc.disable()
         self._warnings = warnings.catch_warnings()
         self._warnings.__enter__()

@@ -32,6 +32,7 @@ class Fingerprint:
         self.plain: dict[type, parts.Parts] = {}
         self.learnt: dict[type, parts.Parts | parts.Special] = {}
         self.constants: dict[int, tuple[Any, ...]] = {}
+        self.varying: set[type] = set()
         self._kept: list[Any] = []
 
     def of(self, loop: Loop, root: Any, groups: list[int], flags: list[Any]) -> bytes:
@@ -41,16 +42,22 @@ class Fingerprint:
         else tells a caller apart.
         """
         walk = Walk(self, loop, groups, flags)
-        walk.add(root)
-        walk.loop_state()
-        walk.all_tasks()
-        return walk.digest()
+        try:
+            walk.add(root)
+            walk.loop_state()
+            walk.all_tasks()
+            return walk.digest()
+        finally:
+            walk.forget()
 
     def constant(self, thing: Any) -> tuple[Any, ...] | None:
         """The lasting name of a thing that never changes (a class, a module's function)."""
         kind: Any = type(thing)
         fixed = parts.never_changes(kind)
-        if fixed is False or (fixed is None and not parts.is_constant(thing)):
+        if fixed is False:
+            self.varying.add(kind)
+            return None
+        if fixed is None and not parts.is_constant(thing):
             return None
         if isinstance(thing, type) and "<locals>" in thing.__qualname__:
             return (thing.__module__, thing.__qualname__)  # made anew in every run
@@ -85,39 +92,40 @@ class Walk:
 
     def add(self, thing: Any) -> None:
         """Emit ``thing`` and everything it reaches that was not met before."""
-        self._emit(thing)
-        todo = self.todo
+        names, todo, how, out = self.names, self.todo, self.how, self.out
+        emit = out.append
+        if type(thing) in ATOMS:
+            emit(thing)
+        else:
+            emit(names.get(id(thing)) or self._meet(thing))
+        # This loop is where a search spends its time, so it is written out.
         while self.done < len(todo):
-            self._expand(todo[self.done])
+            thing = todo[self.done]
             self.done += 1
+            kind = type(thing)
+            for part in (how[kind] if kind in how else self._learn(kind))(thing):
+                if type(part) in ATOMS:
+                    emit(part)
+                else:
+                    emit(names.get(id(part)) or self._meet(part))
+            emit(_END)
 
     def digest(self) -> bytes:
         # Version 0: later versions write an object's reference count into the bytes.
         return hashlib.blake2b(marshal.dumps(self.out, 0), digest_size=16).digest()
 
-    def _emit(self, thing: Any) -> None:
-        if type(thing) in ATOMS:
-            self.out.append(thing)
-        else:
-            self.out.append(self.names.get(id(thing)) or self._meet(thing))
+    def forget(self) -> None:
+        """Let go at once of all that was met: weak references in the scenario must not notice."""
+        self.how.clear()  # it holds methods of this very object
+        self.todo.clear()
 
     def _meet(self, thing: Any) -> tuple[Any, ...]:
-        name = self.owner.constant(thing)
+        name = None if type(thing) in self.owner.varying else self.owner.constant(thing)
         if name is None:
             name = (len(self.todo),)
             self.todo.append(thing)
         self.names[id(thing)] = name
         return name
-
-    def _expand(self, thing: Any) -> None:
-        names, emit = self.names, self.out.append
-        how = self.how.get(type(thing)) or self._learn(type(thing))
-        for part in how(thing):
-            if type(part) in ATOMS:
-                emit(part)
-            else:
-                emit(names.get(id(part)) or self._meet(part))
-        emit(_END)
 
     def _learn(self, kind: type) -> parts.Parts:
         found = self.owner.learnt.get(kind) or parts.find(kind)
@@ -151,15 +159,18 @@ class Walk:
 
         Interchangeable callers are thus named by where they stand, not by who they are.
         """
-        tasks = self.loop.tasks
-        left = {n for n, task in enumerate(tasks) if n < len(self.groups) or self._live(n)}
-        unmet = {n: self._look(n) for n in left if id(tasks[n]) not in self.names}
+        tasks, names = self.loop.tasks, self.names
+        left = [n for n, task in enumerate(tasks) if n < len(self.groups) or self._live(n)]
+        looks: dict[int, tuple[Any, ...]] = {}
         while left:
-            met = [n for n in left if id(tasks[n]) in self.names]
+            met = [n for n in left if id(tasks[n]) in names]
             if met:
-                number = min(met, key=lambda n: self.names[id(tasks[n])])
+                number = min(met, key=lambda n: names[id(tasks[n])])
+            elif len(left) == 1:
+                number = left[0]
             else:
-                number = min(left, key=lambda n: (unmet[n], n))
+                looks = looks or {n: (*self._look(n), n) for n in left}
+                number = min(left, key=looks.__getitem__)
             left.remove(number)
             self.add(tasks[number])
 
@@ -195,17 +206,14 @@ class Walk:
         found += [
             task.get_coro(),
             task._fut_waiter,
-            task._callbacks,
+            *parts.callbacks(task),
             task._must_cancel,
             task.cancelling(),
             task._cancel_message,
         ]
         if number is not None:
-            handle = self.loop.ready.get(number)
-            found += [
-                handle is not None and (handle._args or ()),
-                self._process(self.loop.processes[number]),
-            ]
+            ready = self.loop.ready.get(number)
+            found += [ready and ready[1], self._process(self.loop.processes[number])]
             context = self.loop.contexts[number]
             if len(context):
                 found.append(context)
@@ -249,4 +257,7 @@ class Walk:
         inner = Walk(self.owner, self.loop, self.groups, self.flags)
         inner.how[set] = inner.how[frozenset] = list
         inner.add(thing)
-        return (2, inner.digest())
+        try:
+            return (2, inner.digest())
+        finally:
+            inner.forget()

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import types
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from perkey.testing.moves import (
@@ -27,9 +28,6 @@ from perkey.testing.moves import (
     describe,
 )
 from perkey.testing.points import Point
-
-_WAKEUPS = ("task_wakeup", "__step", "__wakeup")
-
 
 _Base: Any = asyncio.AbstractEventLoop
 
@@ -97,7 +95,8 @@ class Loop(_Base):  # type: ignore[misc]  # dozens of abstract methods are about
         self.numbers: dict[Any, int] = {}
         self.contexts: list[Any] = [None] * callers
         self.processes: list[int | None] = [None] * callers
-        self.ready: dict[int, Handle] = {}
+        self.ready: dict[int, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
+        """The tasks that can take a step, with the callback that takes it."""
         self.callbacks: deque[Handle] = deque()
         self.timers: list[tuple[float, int, Timer]] = []
         self.points: dict[int, Point] = {}
@@ -118,15 +117,14 @@ class Loop(_Base):  # type: ignore[misc]  # dozens of abstract methods are about
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Handle:
-        owner: Any = getattr(callback, "__self__", None)
-        if isinstance(owner, asyncio.Future) and _steps(callback):
-            number = self.numbers.get(owner)
+        task = _task_of(callback)
+        if task is not None:
+            number = self.numbers.get(task)
             if number is None:
-                number = self._enrol(owner, context)
-            handle = Handle(callback, args, self.contexts[number], self.processes[number])
-            if handle.process not in self.dead:
-                self.ready[number] = handle
-            return handle
+                number = self._enrol(task, context)
+            if self.processes[number] not in self.dead:
+                self.ready[number] = (callback, args)
+            return _STEP_HANDLE
         handle = Handle(callback, args, context or contextvars.copy_context(), self._process)
         if not self.closing:
             self.callbacks.append(handle)
@@ -343,9 +341,28 @@ class Loop(_Base):  # type: ignore[misc]  # dozens of abstract methods are about
             raise Diverged(describe(move)) from None
 
     def _step(self, number: int) -> None:
-        handle = self.ready.pop(number)
+        callback, args = self.ready.pop(number)
         self.last = number
-        self._run(handle)
+        self._process = self.processes[number]
+        self.contexts[number].run(callback, *args)
+        self._process = None
+
+    def follow(self, moves: Iterable[Move]) -> None:
+        """``make`` each of ``moves``; the common ones without a call each."""
+        ready, contexts, processes, number = self.ready, self.contexts, self.processes, 0
+        try:
+            for kind, number in moves:
+                if kind == STEP:
+                    callback, args = ready.pop(number)
+                    self._process = processes[number]
+                    contexts[number].run(callback, *args)
+                    self.last = number
+                else:
+                    self._process = None
+                    self.make(Move(kind, number))
+            self._process = None
+        except KeyError:
+            raise Diverged(describe(Move(STEP, number))) from None
 
     def _fire(self, timer: Timer) -> None:
         self.timers.remove(next(entry for entry in self.timers if entry[2] is timer))
@@ -389,9 +406,20 @@ class Loop(_Base):  # type: ignore[misc]  # dozens of abstract methods are about
         self.contexts.clear()
 
 
-def _steps(callback: Any) -> bool:
-    name = getattr(callback, "__name__", None)
-    return name in _WAKEUPS or type(callback).__name__ == "TaskStepMethWrapper"
+def _task_of(callback: Any) -> Any:
+    """The task that this callback steps or wakes; None for all other callbacks."""
+    kind = type(callback)
+    if kind is types.BuiltinFunctionType:
+        return callback.__self__ if callback.__name__ == "task_wakeup" else None
+    if kind.__name__ == "TaskStepMethWrapper":
+        return callback.__self__
+    if kind is types.MethodType and callback.__name__ in ("__step", "__wakeup"):
+        return callback.__self__ if isinstance(callback.__self__, asyncio.Future) else None
+    return None
+
+
+_STEP_HANDLE = Handle(print, (), contextvars.Context(), None)
+"""Tasks throw away the handles of their own steps, so all get this one."""
 
 
 def _close(coro: Any) -> None:

@@ -103,7 +103,18 @@ def finished(future: Any) -> list[Any]:
 def _future(future: Any) -> list[Any]:
     if future.done():
         return [type(future), *finished(future)]
-    return [type(future), future._callbacks, future._asyncio_future_blocking]
+    return [type(future), future._asyncio_future_blocking, *callbacks(future)]
+
+
+def callbacks(future: Any) -> list[Any]:
+    """What happens when a future is done: the tasks it wakes, and other callbacks."""
+    found: list[Any] = []
+    for callback, context in future._callbacks or ():
+        if type(callback) is types.BuiltinFunctionType and callback.__name__ == "task_wakeup":
+            found.append(callback.__self__)
+        else:
+            found += ["calls", callback, context if len(context) else None]
+    return found
 
 
 # ------------------------------------------------------------ frames

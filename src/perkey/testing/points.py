@@ -11,6 +11,7 @@ in ordinary tests too.
 from __future__ import annotations
 
 import asyncio
+import types
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar, overload
 
@@ -35,18 +36,6 @@ class Point:
         self.error = error
         self.lost = lost
         self.chosen = False
-
-
-class _Pause:
-    """Suspends the task once, without waiting for anything."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
-
-
-PAUSE = _Pause()
 
 
 @overload
@@ -81,11 +70,12 @@ async def step(
     return result
 
 
-async def _pause(loop: Any, number: int, point: Point) -> bool:
+@types.coroutine
+def _pause(loop: Any, number: int, point: Point) -> Generator[None, None, bool]:
     """Let others run; True when the exploration chose to inject what the point allows."""
     loop.points[number] = point
     try:
-        await PAUSE
+        yield
     finally:
         del loop.points[number]
     return point.chosen

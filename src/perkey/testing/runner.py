@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ class Program:
     symmetric: bool = True
     max_moves: int = 10_000
 
+    @functools.cached_property
     def names(self) -> list[str]:
         """What the callers are called in stories: their function, numbered when shared."""
         plain = [_name(caller) for caller in self.callers]
@@ -39,6 +41,7 @@ class Program:
             for index, name in enumerate(plain)
         ]
 
+    @functools.cached_property
     def groups(self) -> list[int]:
         """Callers with one number are interchangeable: the same function, their own process."""
         firsts: list[Any] = []
@@ -51,6 +54,15 @@ class Program:
                 found.append(index)
             firsts.append(caller)
         return found
+
+    @functools.cached_property
+    def _arities(self) -> dict[Any, int]:
+        given = (self.check, self.always, self.outcome)
+        return {judge: _arity(judge) for judge in given if judge is not None}
+
+    def arity(self, judge: Callable[..., Any]) -> int:
+        """How many of (state, ended) one of the user's functions takes."""
+        return self._arities[judge]
 
     def shared(self, caller: int) -> bool:
         """Whether other callers are in this caller's process."""
@@ -83,6 +95,8 @@ class Ended:
     cancelled: list[bool]
     failed: list[bool]
     """Whether a step of this caller was failed, or lost its reply."""
+    waiting: list[bool]
+    """Whether this caller waits for ever: the run is a deadlock."""
 
 
 class Run:
@@ -92,6 +106,7 @@ class Run:
         self.program = program
         self.loop = Loop(len(program.callers))
         self.spent = [0] * len(INJECTIONS)
+        self._budgets = list(program.budgets)
         self.flags = [0] * len(program.callers)
         self.started: set[int] = set()
         self.depth = 0
@@ -110,7 +125,7 @@ class Run:
         if program.setup is not None:
             self.state = self.drive(program.setup())
             arguments = (self.state,)
-        names = program.names()
+        names = program.names
         for index, caller in enumerate(program.callers):
             loop.start(caller(*arguments), names[index], program.processes[index], index)
         loop.clock_was_read = False
@@ -137,9 +152,8 @@ class Run:
         live = [n for n in range(len(self.flags)) if self.runs(n)]
         if not live and not loop.ready and not loop.callbacks:
             return []
-        left = self.left()
-        if any(left):
-            found += self._injections(left, live, found)
+        if self.spent != self._budgets:
+            found += self._injections(self.left(), live, found)
         return found
 
     def left(self) -> list[int]:
@@ -172,6 +186,20 @@ class Run:
     def runs(self, caller: int) -> bool:
         """Whether a caller is neither done nor dead."""
         return not (self.loop.tasks[caller].done() or self.loop.is_dead(caller))
+
+    def follow(self, moves: Sequence[Move]) -> None:
+        """``make`` each of ``moves``, faster; for schedules that were run before."""
+        first = 0
+        for index, (kind, number) in enumerate(moves):
+            if kind == STEP:
+                self.started.add(number)
+            elif kind >= FAIL:
+                self.loop.follow(moves[first:index])
+                self.make(moves[index])
+                self.depth -= 1
+                first = index + 1
+        self.loop.follow(moves[first:])
+        self.depth += len(moves)
 
     def make(self, move: Move) -> None:
         """Let ``move`` happen."""
@@ -252,8 +280,10 @@ class Run:
 
     def call(self, judge: Callable[..., Any]) -> Any:
         """Call a user's function with as many of (state, ended) as it takes."""
-        arguments = (self.ended(),) if self.program.setup is None else (self.state, self.ended())
-        return judge(*arguments[: _arity(judge)])
+        takes = self.program.arity(judge)
+        if self.program.setup is None:
+            return judge(self.ended()) if takes else judge()
+        return judge(self.state, self.ended()) if takes > 1 else judge(*(self.state,)[:takes])
 
     def ended(self) -> Ended:
         callers = range(len(self.flags))
@@ -263,9 +293,10 @@ class Run:
         return Ended(
             [tasks[n].result() if over[n] and errors[n] is None else None for n in callers],
             errors,
-            [not tasks[n].done() for n in callers],
+            [not tasks[n].done() and self.loop.is_dead(n) for n in callers],
             [tasks[n].cancelled() for n in callers],
             [bool(self.flags[n] & 1) for n in callers],
+            [self.runs(n) for n in callers],
         )
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ class Search:
     ran: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.groups = self.program.groups()
+        self.groups = self.program.groups
         self._first: bytes | None = None
 
     def explore(self) -> None:
@@ -77,13 +77,12 @@ class Search:
         try:
             if self.result.schedules < 3:
                 self._same_start(run)
-            for node in self.path:
-                run.make(node.moves[node.index])
+            run.follow(self._schedule())
             violation = self._extend(run)
             self.result.moves += run.depth
             self.result.longest = max(self.result.longest, run.depth)
             if violation is not None and self.found is None:
-                self.found = ([node.moves[node.index] for node in self.path], violation)
+                self.found = (self._schedule(), violation)
         finally:
             run.close()
 
@@ -102,13 +101,14 @@ class Search:
             run.make(moves[0])
 
     def _end(self, run: Run) -> Violation | None:
-        violation = run.verdict()
-        if self.program.outcome is not None and violation is None:
+        if self.program.outcome is not None:
             outcome = run.call(self.program.outcome)
             if outcome not in self.result.outcomes:
-                schedule = [node.moves[node.index] for node in self.path]
-                self.result.outcomes[outcome] = notation(schedule)
-        return violation
+                self.result.outcomes[outcome] = notation(self._schedule())
+        return run.verdict()
+
+    def _schedule(self) -> list[Move]:
+        return [node.moves[node.index] for node in self.path]
 
     def _known(self, run: Run) -> bool:
         """Whether this state was searched before with at least the budgets that are left."""
