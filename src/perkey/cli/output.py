@@ -39,7 +39,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str 
 
 def say(text: str = "", *, style: str = "") -> None:
     """Print one line for people on standard output."""
-    console().print(Text(safe(text), style=style))
+    console().print(
+        Text(safe(text), style=style), soft_wrap=True
+    )  # so that a command can be copied
 
 
 def complain(message: str, hint: str = "") -> None:
