@@ -58,7 +58,11 @@ BACKENDS: dict[str, tuple[str, str]] = {
     "memory": ("perkey.store.backends.memory", ""),
     "postgres": ("perkey.store.backends.postgres", "postgres"),
     "postgresql": ("perkey.store.backends.postgres", "postgres"),
+    "redis": ("perkey.store.backends.redis", "redis"),
+    "rediss": ("perkey.store.backends.redis", "redis"),
     "sqlite": ("perkey.store.backends.sqlite", ""),
+    "valkey": ("perkey.store.backends.redis", "redis"),
+    "valkeys": ("perkey.store.backends.redis", "redis"),
 }
 """Scheme -> (module with ``open_backend(location, limits, clock)``, the extra it needs)."""
 

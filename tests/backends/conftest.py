@@ -1,0 +1,51 @@
+"""Fixtures that run a test once on each kind of store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import perkey
+from perkey import Store
+from tests.backends.kinds import KINDS, Kind
+from tests.servers.base import Server
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Each kind of store in turn."""
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def server(kind: Kind, request: pytest.FixtureRequest) -> Server:
+    """The running server of this kind; not to be stopped."""
+    server: Server = request.getfixturevalue(kind.fixture)
+    return server
+
+
+@pytest.fixture
+def own_server(kind: Kind) -> Iterator[Server]:
+    """A running server of this kind that the test may stop."""
+    with kind.own_server() as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    """The shared server's URL."""
+    return server.url
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    """A store on the shared server."""
+    with perkey.open(url) as store:
+        yield store
+
+
+@pytest.fixture
+def prefix(request: pytest.FixtureRequest) -> str:
+    """What this test's keys begin with: the server is shared."""
+    return f"{request.node.name}/"
