@@ -6,6 +6,7 @@ Both are thin: what happens is in ``flows.records``, how it waits is in ``driver
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -36,8 +37,9 @@ class _Base:
         clock: Clock = SYSTEM,
         observers: Sequence[Hook] = (),
         strict: bool = False,
+        lane: threading.Lock | None = None,
     ) -> None:
-        self.core = Core(backend, clock=clock, observers=tuple(observers), strict=strict)
+        self.core = Core(backend, clock=clock, observers=tuple(observers), strict=strict, lane=lane)
 
     @property
     def limits(self) -> Limits:

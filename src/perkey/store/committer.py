@@ -65,12 +65,14 @@ class Request:
 class Committer:
     """The queue in front of one backend.  Safe from any thread and any event loop."""
 
-    def __init__(self, backend: Backend, clock: Clock, report: Report) -> None:
+    def __init__(
+        self, backend: Backend, clock: Clock, report: Report, lane: threading.Lock
+    ) -> None:
         self._backend = backend
         self._limits = backend.limits
         self._clock = clock
         self._report = report
-        self.lane = threading.Lock()
+        self.lane = lane
         """Held around every use of the backend; readers that share it take it too."""
         self._mutex = threading.Lock()
         self._queue: deque[Request] = deque()

@@ -35,16 +35,19 @@ class Core:
         clock: Clock = SYSTEM,
         observers: tuple[Hook, ...] = (),
         strict: bool = False,
+        lane: threading.Lock | None = None,
     ) -> None:
+        """``lane``: another core's, where two of them share one backend."""
         self.backend = backend
         self.limits = backend.limits
         self.clock = clock
         self.strict = strict
         self.observers = Observers(observers)
-        self._committer = Committer(backend, clock, self._report)
+        self.lane = lane or threading.Lock()
+        self._committer = Committer(backend, clock, self._report, self.lane)
         reader = backend.reader()
         self._reader = reader or backend
-        self._lane = Lane(threading.Lock() if reader else self._committer.lane)
+        self._lane = Lane(threading.Lock() if reader else self.lane)
         self._wakers_mutex = threading.Lock()
         self._wakers: tuple[Callable[[], None], ...] = ()
         self.closed = False
@@ -175,7 +178,7 @@ class Core:
             self._committer.close()
             self._lane.close()
             self.wake_watchers()
-            with self._committer.lane:
+            with self.lane:
                 if self._reader is not self.backend:
                     self._reader.close()
                 self.backend.close()

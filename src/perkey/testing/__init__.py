@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from perkey.testing.certificate import ExplorationFailed, Failure, Result
     from perkey.testing.conformance import CheckFailed, Report, check_backend
     from perkey.testing.exploring import explore
+    from perkey.testing.faulty import AsyncFaultyStore, Faults, FaultyBackend, FaultyStore
     from perkey.testing.fingerprint import Fingerprint
     from perkey.testing.loop import Diverged
     from perkey.testing.parts import CannotFingerprint, register_fingerprint
@@ -82,12 +83,16 @@ if TYPE_CHECKING:
     from perkey.testing.runner import Ended
 
 __all__ = [
+    "AsyncFaultyStore",
     "CannotFingerprint",
     "CheckFailed",
     "Diverged",
     "Ended",
     "ExplorationFailed",
     "Failure",
+    "Faults",
+    "FaultyBackend",
+    "FaultyStore",
     "Fingerprint",
     "InjectedFailure",
     "LostReply",
@@ -100,12 +105,16 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncFaultyStore": "faulty",
     "CannotFingerprint": "parts",
     "CheckFailed": "conformance",
     "Diverged": "loop",
     "Ended": "runner",
     "ExplorationFailed": "certificate",
     "Failure": "certificate",
+    "Faults": "faulty",
+    "FaultyBackend": "faulty",
+    "FaultyStore": "faulty",
     "Fingerprint": "fingerprint",
     "InjectedFailure": "points",
     "LostReply": "points",
