@@ -38,10 +38,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str 
 
 
 def say(text: str = "", *, style: str = "") -> None:
-    """Print one line for people on standard output."""
-    console().print(
-        Text(safe(text), style=style), soft_wrap=True
-    )  # so that a command can be copied
+    """Print one line for people, never broken, so that a command in it can be copied."""
+    console().print(Text(safe(text), style=style), soft_wrap=True)
 
 
 def complain(message: str, hint: str = "") -> None:
