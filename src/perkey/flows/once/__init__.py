@@ -1,0 +1,1 @@
+"""Operations that run once, in two modes that are never blurred."""
