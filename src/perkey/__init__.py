@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from perkey.documents import AsyncDocuments, Documents
     from perkey.leases import AsyncLease, AsyncLeases, Lease, Leases
     from perkey.ledger import AsyncLedger, Ledger
+    from perkey.once import AsyncOnce, Once
     from perkey.store.limits import Limits
     from perkey.store.transaction import Fence, Tx
     from perkey.store.views import Change, Document, Gap, Synced
@@ -79,6 +80,7 @@ _LAZY = {
     "AsyncLease": "perkey.leases",
     "AsyncLeases": "perkey.leases",
     "AsyncLedger": "perkey.ledger",
+    "AsyncOnce": "perkey.once",
     "AsyncStore": "perkey.stores",
     "Board": "perkey.board",
     "Change": "perkey.store.views",
@@ -90,6 +92,7 @@ _LAZY = {
     "Leases": "perkey.leases",
     "Ledger": "perkey.ledger",
     "Limits": "perkey.store.limits",
+    "Once": "perkey.once",
     "Store": "perkey.stores",
     "Synced": "perkey.store.views",
     "Tx": "perkey.store.transaction",
@@ -106,6 +109,7 @@ __all__ = [
     "AsyncLease",
     "AsyncLeases",
     "AsyncLedger",
+    "AsyncOnce",
     "AsyncStore",
     "BackendNotConditional",
     "BalanceOverflow",
@@ -144,6 +148,7 @@ __all__ = [
     "NestedSection",
     "NotFound",
     "NotSupported",
+    "Once",
     "OutcomeUnknown",
     "PerkeyError",
     "QueueFull",
