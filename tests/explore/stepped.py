@@ -51,15 +51,12 @@ class SteppedStore(AsyncStore):
     async def _perform(self, asked: steps.Step) -> Any:
         if isinstance(asked, steps.Sleep):
             return await asyncio.sleep(asked.seconds)
-<<<<<<< HEAD
-        perform = threads._PERFORM[type(asked)]
-        if isinstance(asked, steps.Transact) and self.lossy:
-            return await step("transact", lambda: perform(self.core, asked), error=None)
-=======
         if isinstance(asked, steps.Call | steps.Attend):
             result = asked.fn(*asked.args)
             return await result if inspect.isawaitable(result) else result
->>>>>>> f1335e3 (Once explored: failures, crashes, cancellations, lost replies and time, with the mutants it must catch)
+        perform = threads._PERFORM[type(asked)]
+        if isinstance(asked, steps.Transact) and self.lossy:
+            return await step("transact", lambda: perform(self.core, asked), error=None)
         if isinstance(asked, steps.Transact | steps.Read | steps.History):
             await step(type(asked).__name__.lower(), error=None)
         return perform(self.core, asked)
