@@ -10,6 +10,7 @@ import pytest_asyncio
 
 import perkey
 from perkey import AsyncOnce, AsyncStore, InProgress, LeaseLost, OutcomeUnknown
+from perkey.clock import SYSTEM
 from perkey.once import NOT_DONE, Context, once
 
 
@@ -120,11 +121,9 @@ async def test_the_lease_is_renewed_while_the_effect_runs(store: AsyncStore) -> 
 
 async def test_an_outlived_lease_stores_nothing(store: AsyncStore) -> None:
     """The loop itself stands still, so no renewal can run: a stalled process."""
-    import time
-
     runner = AsyncOnce(store)
     with pytest.raises(LeaseLost):
-        await runner.run("k", 1, lambda context: time.sleep(0.15), lease=0.1)
+        await runner.run("k", 1, lambda context: SYSTEM.sleep(0.15), lease=0.1)
     with pytest.raises(OutcomeUnknown):
         await runner.run("k", 1, lambda context: None)
 
