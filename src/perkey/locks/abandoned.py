@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, CoroutineType, FrameType, MethodType
 from typing import Any
 
@@ -37,27 +37,52 @@ def stack(top: FrameType | None) -> Iterator[FrameType]:
 
 def abandoned(guard: Any, known: Callable[[Any], bool]) -> bool:
     """True if nobody can release ``guard``.  What is ``known`` to refer to every guard is none."""
-    running = [frame for top in sys._current_frames().values() for frame in stack(top)]
-    entering = sum(
-        frame.f_code.co_name in _ENTERS and frame.f_locals.get("self") is guard
-        for frame in running
-        if is_ours(frame.f_code)
-    )
+    holders = gc.get_referrers(guard)  # first: looking at frames makes new ones
+    entering = _running(guard)
+    if entering is None:
+        return False
+    frames = [holder for holder in holders if isinstance(holder, FrameType)]
+    if any(not is_ours(frame.f_code) for frame in frames):
+        return False
+    # What a frame was asked for its variables, it keeps with it.
+    remains = {id(part) for frame in frames for part in gc.get_referents(frame)}
     exits = 0
-    for holder in gc.get_referrers(guard):
-        if isinstance(holder, FrameType):
-            if not is_ours(holder.f_code):
-                return False
-        elif isinstance(holder, CoroutineType) and is_ours(holder.cr_code):
-            entering += 1
+    for holder in holders:
+        if isinstance(holder, CoroutineType) and is_ours(holder.cr_code):
+            # Bound to it, or only waiting for what it holds?
+            frame = holder.cr_frame
+            entering += frame is not None and frame.f_locals.get("self") is guard
         elif isinstance(holder, MethodType) and holder.__func__.__name__ in _EXITS:
             exits += 1
+        elif holder is guard or isinstance(holder, FrameType) or id(holder) in remains:
+            continue
         elif not known(holder):
             return False
     # Whoever waits with this very guard has looked up its exit method already.
-    return exits <= entering and not any(
-        value is guard
-        for frame in running
-        if not is_ours(frame.f_code)
-        for value in frame.f_locals.values()
-    )
+    return exits <= entering
+
+
+def _running(guard: Any) -> int | None:
+    """How many calls are entering with this guard; None if somebody has it in a variable."""
+    entering = 0
+    top: FrameType | None
+    frame: FrameType | None
+    try:
+        for top in sys._current_frames().values():
+            for frame in stack(top):
+                if not is_ours(frame.f_code):
+                    if _contains(frame.f_locals.values(), guard):
+                        return None
+                elif frame.f_code.co_name in _ENTERS:
+                    entering += frame.f_locals.get("self") is guard
+        return entering
+    finally:
+        top = frame = None  # a frame that refers to itself would stay until the next collection
+
+
+def _contains(values: Iterable[Any], guard: Any) -> bool:
+    # Not any(... for ...): the closure would refer to the guard as well.
+    for value in values:  # noqa: SIM110
+        if value is guard:
+            return True
+    return False

@@ -109,9 +109,9 @@ class Entry:
                 raise nested(self, index, me)
 
     def recovered(self, me: Any) -> bool:
-        """True if the section was held by a task that ended without leaving it."""
+        """True if the section was held by a task that ended, or by us, and never left."""
         token = self.claims.get(self.index)
-        if not ended(token) or not self.freed(self.index, token):
+        if not (ended(token) or token == me) or not self.freed(self.index, token):
             return False
         return self.claims.setdefault(self.index, me) is me
 
@@ -200,8 +200,11 @@ class TaskEntry(Entry):
 
     def check(self, me: Any) -> None:
         index = self.inside.get(me)
-        if index is not None and not self.freed(index, me):
+        if index is None:
+            return
+        if self.table.claims.get(index) == me and not self.freed(index, me):
             raise nested(self, index, me)
+        self.inside.pop(me, None)
 
     def freed(self, index: int, token: Any) -> bool:
         if not super().freed(index, token):

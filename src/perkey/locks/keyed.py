@@ -152,7 +152,10 @@ class KeyedLocks:
         )
 
     def _suspect(self, key: Hashable, guard: Any) -> bool:
-        return abandoned(guard, lambda holder: holder is self._table.claims)
+        return abandoned(guard, self._knows)
+
+    def _knows(self, holder: Any) -> bool:
+        return holder is self._table.claims or isinstance(holder, Waiter)
 
 
 def checked_guards(table: Table, default: float | None) -> Callable[..., Any]:

@@ -73,6 +73,9 @@ class LeanThreadSection(_RLock):  # type: ignore[misc]
     def __aenter__(self) -> Any:
         self.table.settle(running_loop())
 
+    async def __aexit__(self, *error: object) -> None:
+        """Never reached: ``async with`` looks it up before it enters."""
+
 
 class TimedSection:
     """A lean section of threads with a limit on the wait."""
@@ -96,6 +99,9 @@ class TimedSection:
 
     def __aenter__(self) -> Any:
         self.section.table.settle(running_loop())
+
+    async def __aexit__(self, *error: object) -> None:
+        """Never reached: ``async with`` looks it up before it enters."""
 
 
 class LeanTaskSection:

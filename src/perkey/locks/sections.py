@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 from perkey import errors
@@ -93,10 +93,12 @@ class Sections:
         if profile == "lean" and shared:
             raise errors.UsageError("a shared array knows its owners, so it is never lean")
         self._size = n
-        self._hash = section_hash(hash, os.urandom(16))
+        self._hash = section_hash(hash, _secret(clock))
         self._lean = profile == "lean"
         self._timeout = timeout
         self._table: Table = (SharedTable if shared else Table)(clock)
+        if not self._lean:
+            self._table.suspect = self.suspect
         self._restart()
         on_fork(self, Sections._restart)
 
@@ -226,6 +228,11 @@ class Sections:
         """True if nobody is left who could leave this section."""
         entry = self.sections[index].entry
         return entry is None or abandoned(entry, _knows)
+
+
+def _secret(clock: Clock) -> bytes:
+    chance = repr([clock.random() for _ in range(4)])
+    return blake2b(chance.encode(), digest_size=16).digest()
 
 
 def _collision(others: int, n: int) -> float:

@@ -71,7 +71,7 @@ class Table:
         self.home: Any = None  # THREADS or an event loop, settled at first use
         self.thread = 0  # where the home loop runs
         self.guard: Any = None  # the class of the guards, known once the home is settled
-        self.suspect: Callable[[Hashable, Any], bool] | None = None
+        self.suspect: Callable[[Any, Any], bool] | None = None
         self.acquired = self.contended = self.timeouts = self.skipped = 0
         self.waited_total = self.waited_longest = 0.0
         self.reset()
