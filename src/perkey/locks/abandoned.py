@@ -38,31 +38,40 @@ def stack(top: FrameType | None) -> Iterator[FrameType]:
 def abandoned(guard: Any, known: Callable[[Any], bool]) -> bool:
     """True if nobody can release ``guard``.  What is ``known`` to refer to every guard is none."""
     holders = gc.get_referrers(guard)  # first: looking at frames makes new ones
-    entering = _running(guard)
+    remains = {id(guard)}  # it may refer to itself; a frame keeps the variables it was asked for
+    entering = _running(guard, remains)
     if entering is None:
         return False
-    frames = [holder for holder in holders if isinstance(holder, FrameType)]
-    if any(not is_ours(frame.f_code) for frame in frames):
-        return False
-    # What a frame was asked for its variables, it keeps with it.
-    remains = {id(part) for frame in frames for part in gc.get_referents(frame)}
     exits = 0
     for holder in holders:
-        if isinstance(holder, CoroutineType) and is_ours(holder.cr_code):
+        if isinstance(holder, FrameType):
+            if not is_ours(holder.f_code):
+                return False
+            remains.update(map(id, gc.get_referents(holder)))
+        elif isinstance(holder, CoroutineType) and is_ours(holder.cr_code):
             # Bound to it, or only waiting for what it holds?
-            frame = holder.cr_frame
-            entering += frame is not None and frame.f_locals.get("self") is guard
+            names = holder.cr_frame.f_locals if holder.cr_frame else {}
+            remains.add(id(names))
+            entering += names.get("self") is guard
         elif isinstance(holder, MethodType) and holder.__func__.__name__ in _EXITS:
             exits += 1
-        elif holder is guard or isinstance(holder, FrameType) or id(holder) in remains:
-            continue
-        elif not known(holder):
-            return False
-    # Whoever waits with this very guard has looked up its exit method already.
-    return exits <= entering
+    # Whoever waits with this very guard has looked up its methods already.
+    return exits <= entering and not any(
+        id(holder) not in remains and not _ordinary(holder) and not known(holder)
+        for holder in holders
+    )
 
 
-def _running(guard: Any) -> int | None:
+def _ordinary(holder: Any) -> bool:
+    """What was counted above, and the other method that ``with`` looked up."""
+    if isinstance(holder, MethodType):
+        return holder.__func__.__name__ in _EXITS | _ENTERS
+    if isinstance(holder, CoroutineType):
+        return is_ours(holder.cr_code)
+    return isinstance(holder, FrameType)
+
+
+def _running(guard: Any, remains: set[int]) -> int | None:
     """How many calls are entering with this guard; None if somebody has it in a variable."""
     entering = 0
     top: FrameType | None
@@ -74,6 +83,7 @@ def _running(guard: Any) -> int | None:
                     if _contains(frame.f_locals.values(), guard):
                         return None
                 elif frame.f_code.co_name in _ENTERS:
+                    remains.add(id(frame.f_locals))
                     entering += frame.f_locals.get("self") is guard
         return entering
     finally:

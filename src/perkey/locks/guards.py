@@ -72,7 +72,7 @@ class Guard:
         self.owner = get_ident() if table.home is THREADS else caller()
         try:
             other = claims.setdefault(self.key, self)
-            if other is not self and not self._meet(other):
+            if self._meet(other) is not self:
                 self.claims = None
                 table.skipped += 1
                 return False
@@ -82,23 +82,22 @@ class Guard:
         table.acquired += 1
         return True
 
-    def _meet(self, other: Any) -> bool:
-        """True if the key is ours although somebody seemed to hold it: nobody will release it."""
+    def _meet(self, other: Any) -> Any:
+        """Somebody holds the key: who, or ``self`` if that was a claim nobody will release."""
         table, key = self.table, self.key
         while other is not self:
             if not (other.owner == self.owner or ended(other.owner)):
-                return False
+                break
             if table.suspect is None or not table.suspect(key, other):
-                return False
+                break
             table.leave(key, other)
             other = table.claims.setdefault(key, self)
-        return True
+        return other
 
     def _await_turn(self, other: Any) -> bool:
         """True if the key is ours, False if we must stand in line; raises if that is futile."""
-        if self._meet(other):
-            return True
-        if other.owner == self.owner:
+        other = self._meet(other)
+        if other is not self and other.owner == self.owner:
             me = describe(self.owner)
             raise errors.NestedSection(
                 f"{me} already holds {self.key!r} and would wait for itself; hand on what it "
@@ -106,7 +105,7 @@ class Guard:
                 key=self.key,
                 owner=me,
             )
-        return False
+        return other is self
 
     def _block(self, other: Any) -> None:
         if not self._await_turn(other):
@@ -231,14 +230,13 @@ class ReentrantGuard(SharedGuard):
         self.base, self.depth = self, 1
         return super().__aenter__()
 
-    def _meet(self, other: Any) -> bool:
-        if super()._meet(other):
-            return True
-        if other.owner != self.owner:
-            return False
+    def _meet(self, other: Any) -> Any:
+        other = super()._meet(other)
+        if other is self or other.owner != self.owner:
+            return other
         other.depth += 1
         self.base = other
-        return True
+        return self
 
     def take(self) -> bool:
         self.base, self.depth = self, 1
