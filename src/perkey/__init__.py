@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from perkey.documents import AsyncDocuments, Documents
     from perkey.leases import AsyncLease, AsyncLeases, Lease, Leases
     from perkey.ledger import AsyncLedger, Ledger
+    from perkey.locks import KeyedLocks, Sections
     from perkey.once import AsyncOnce, Once
     from perkey.store.limits import Limits
     from perkey.store.transaction import Fence, Tx
@@ -88,11 +89,13 @@ _LAZY = {
     "Documents": "perkey.documents",
     "Fence": "perkey.store.transaction",
     "Gap": "perkey.store.views",
+    "KeyedLocks": "perkey.locks",
     "Lease": "perkey.leases",
     "Leases": "perkey.leases",
     "Ledger": "perkey.ledger",
     "Limits": "perkey.store.limits",
     "Once": "perkey.once",
+    "Sections": "perkey.locks",
     "Store": "perkey.stores",
     "Synced": "perkey.store.views",
     "Tx": "perkey.store.transaction",
@@ -137,6 +140,7 @@ __all__ = [
     "InvalidState",
     "InvalidValue",
     "KeyReused",
+    "KeyedLocks",
     "Lease",
     "LeaseHeld",
     "LeaseLost",
@@ -156,6 +160,7 @@ __all__ = [
     "Rejected",
     "SameAccount",
     "SchemaMismatch",
+    "Sections",
     "StillRunning",
     "Store",
     "StoreClosed",

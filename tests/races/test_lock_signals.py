@@ -125,11 +125,15 @@ def test_an_interrupt_while_waiting_leaves_the_line(
         with crew.holding(locks, "k"):
             for _ in range(20):
                 with pytest.raises(Interrupted):
-                    interrupts(1e-3)
-                    visit(locks)
+                    wait_interrupted(locks, interrupts)
             assert locks._table.queues == {}
         with locks("k", timeout=0):
             pass
+
+
+def wait_interrupted(locks: Any, interrupts: Callable[[float], None]) -> None:
+    interrupts(1e-3)
+    visit(locks)
 
 
 def cut_off(locks: Any, key: str, interrupts: Callable[[float], None]) -> Exception:
