@@ -12,7 +12,8 @@ from typing import Any
 
 from perkey.clock import SYSTEM
 from perkey.errors import NotSupported
-from perkey.flows.ledger import operations, queries
+from perkey.flows.ledger import csvfiles, operations, queries
+from perkey.flows.ledger.csvfiles import Imported, Path, Progress, RowError
 from perkey.flows.ledger.operations import Item, Plan
 from perkey.flows.ledger.posting import Transfer
 from perkey.flows.ledger.queries import Balance, Difference, Line, TrialBalance
@@ -23,10 +24,12 @@ __all__ = [
     "AsyncLedger",
     "Balance",
     "Difference",
+    "Imported",
     "Item",
     "Ledger",
     "Line",
     "Plan",
+    "RowError",
     "Transfer",
     "TrialBalance",
 ]
@@ -190,6 +193,24 @@ class Ledger(_Base):
         result: Difference | None = self._store.run(queries.verify())
         return result
 
+    def import_csv(
+        self, path: Path, *, batch: str = "", progress: Progress | None = None, by: str = ""
+    ) -> Imported:
+        """Transfer what each row of a CSV file says: ``source``, ``target``, ``amount`` (like
+        12.50) or ``minor`` (like 1250), and perhaps ``key`` and ``memo``.
+
+        A row without a key has ``batch/line``, ``batch`` being the file's name unless given, so
+        importing a file again moves nothing twice.  ``progress(line, lines)`` is called now and
+        then.
+        """
+        result: Imported = self._store.run(csvfiles.import_csv(path, batch, progress, by))
+        return result
+
+    def export_csv(self, path: Path, *, progress: Progress | None = None) -> int:
+        """Write a row for each leg of each posting; returns the number of postings."""
+        result: int = self._store.run(csvfiles.export_csv(path, progress))
+        return result
+
 
 class AsyncLedger(_Base):
     """A ledger, for asyncio."""
@@ -312,4 +333,16 @@ class AsyncLedger(_Base):
     async def verify(self) -> Difference | None:
         """Like ``Ledger.verify``."""
         result: Difference | None = await self._store.run(queries.verify())
+        return result
+
+    async def import_csv(
+        self, path: Path, *, batch: str = "", progress: Progress | None = None, by: str = ""
+    ) -> Imported:
+        """Like ``Ledger.import_csv``.  Files are read on the loop, a few hundred rows at a time."""
+        result: Imported = await self._store.run(csvfiles.import_csv(path, batch, progress, by))
+        return result
+
+    async def export_csv(self, path: Path, *, progress: Progress | None = None) -> int:
+        """Like ``Ledger.export_csv``."""
+        result: int = await self._store.run(csvfiles.export_csv(path, progress))
         return result

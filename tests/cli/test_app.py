@@ -34,7 +34,7 @@ def test_the_page_about_the_command_has_the_same_exit_codes() -> None:
 def commands() -> Iterator[tuple[str, set[str]]]:
     """Each command as a person types it, with its options."""
     root = app.build()
-    for group in ("doc", "demo"):
+    for group in ("doc", "ledger", "demo"):
         names = [name for name in root[group] if not name.startswith("-")]
         for name in names or [""]:
             command = root[group][name] if name else root[group]

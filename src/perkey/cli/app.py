@@ -26,7 +26,7 @@ PERKEY_STORE names the store where --store is left out.  NO_COLOR is honoured.
 
 def build() -> App:
     """The whole command; each group of commands is a module of its own."""
-    from perkey.cli import doc
+    from perkey.cli import doc, ledger
     from perkey.cli.demo import command as demo
 
     app = App(
@@ -38,6 +38,7 @@ def build() -> App:
         result_action="return_value",
     )
     app.command(doc.app)
+    app.command(ledger.app)
     app.command(demo.app)
     return app
 

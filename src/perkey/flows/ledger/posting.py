@@ -62,6 +62,8 @@ class Transfer(msgspec.Struct, frozen=True):
     """True: it was done before with this key; nothing moved now."""
     state: str = ""
     expires: int | None = None
+    asked: tuple[tuple[str, int], ...] = ()
+    """What its caller asked for; for a hold, what settling all of it would post."""
 
     @property
     def amount(self) -> int:
@@ -287,4 +289,5 @@ def view(key: str, posting: Posting, *, replayed: bool) -> Transfer:
         replayed,
         posting.state,
         posting.expires,
+        tuple(posting.asked),
     )
