@@ -1,0 +1,459 @@
+"""The engine on asyncio.
+
+Where things are decided: the state in ``lifecycle.Cell``; which versions exist in
+``registry``; which triggers are open in ``hub``; what a message does in ``dispatch``; what is
+kept in ``journal``.  This module is the control flow between them.
+
+Lock order: a process key's lock (held over a whole register or unregister, hub included),
+then the registry's lock (inside its helpers only), released, then the hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from perkey.clock import SYSTEM, Clock
+from perkey.engine.definitions import Definition, Timer
+from perkey.engine.dispatch import Dispatcher, Published
+from perkey.engine.facts import Facts, Observer, Subscription
+from perkey.engine.guarded import outside
+from perkey.engine.hub import Broker, Hub, LocalBroker
+from perkey.engine.instances import Delivered, Handle, Instance
+from perkey.engine.journal import Journal
+from perkey.engine.lifecycle import Cell, State, move_by_hand
+from perkey.engine.limits import EngineLimits
+from perkey.engine.registry import Registration, Registry, Starter, Version, check_engine
+from perkey.engine.runner import Runner
+from perkey.errors import InvalidState, LeaseLost, NotFound, NotSupported, StillRunning, UsageError
+from perkey.locks import KeyedLocks
+from perkey.stores import AsyncStore
+
+
+class AsyncEngine:
+    """Runs versioned processes.  In memory, or durable on a store that several engines share.
+
+    All methods but ``state`` belong to the loop that first used the engine; for threads there
+    is ``Engine``.
+    """
+
+    def __init__(
+        self,
+        store: AsyncStore | None = None,
+        *,
+        name: str = "",
+        limits: EngineLimits | None = None,
+        broker: Broker | None = None,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        atomic = None if store is None else store.backend.atomic_keys
+        if atomic is not None and atomic < 6:
+            raise NotSupported(
+                "an engine commits an instance with its indexes at once, and this store commits "
+                f"at most {atomic} keys; use memory://, sqlite://, postgresql://, redis:// or etcd://"
+            )
+        self.limits = limits or EngineLimits()
+        self.id = f"{name or 'engine'}-{clock.token()}"
+        self.clock = clock
+        self.store = store
+        self._cell = Cell()
+        self._registry = Registry()
+        self._keys = KeyedLocks()
+        self._facts = Facts()
+        self._stopped = asyncio.Event()
+        self._journal = None if store is None else Journal(store, self.id, self.limits.lease_s)
+        self._hub = Hub(broker or LocalBroker(), self._tick, self.now_ms)
+        self._runner = Runner(self, self._registry, self._journal, self._facts)
+        self._dispatch = Dispatcher(self._registry, self._hub, self._runner, self._journal, self)
+        self._draining = False
+        self._keeper: asyncio.Task[None] | None = None
+        self._resuming: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    # ------------------------------------------------------------------------ lifecycle
+
+    @property
+    def state(self) -> State:
+        """What the engine is doing.  Never waits, whatever anyone holds."""
+        return self._cell.get()
+
+    @property
+    def durable(self) -> bool:
+        """Whether instances survive this process."""
+        return self._journal is not None
+
+    def update_state(self, new: State) -> None:
+        """Move between ``STARTED`` and ``PAUSED`` by hand."""
+        move_by_hand(self._cell, new)
+        if new is State.STARTED:
+            self._resuming = asyncio.get_running_loop().create_task(self._resumed())
+
+    async def run(self) -> None:
+        """Start: open the hub, wire the latest version of every key, then be ``STARTED``.
+
+        Exactly one caller wins; the others are told ``Run: engine already <state>``.  A failure
+        on the way leaves nothing behind, and ``run`` can be called again.
+        """
+        if not self._cell.swap(State.NOT_STARTED, State.STARTING):
+            raise InvalidState(f"Run: engine already {self.state}", state=str(self.state))
+        try:
+            if self._journal is not None:
+                await self._journal.take_lease()
+            await self._hub.start()
+            for key in self._registry.keys_locked():
+                async with self._keys(key):
+                    await self._wire(key)
+            if self._journal is not None:
+                self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        except BaseException:
+            await self._hub.stop()
+            if self._journal is not None:
+                await self._journal.give_lease()
+            self._cell.swap(State.STARTING, State.NOT_STARTED)
+            raise
+        self._cell.swap(State.STARTING, State.STARTED)
+        self._facts.tell("engine", detail="started")
+
+    async def pause(self) -> None:
+        """Hold back starts and registry changes until ``resume``; running instances go on."""
+        self.update_state(State.PAUSED)
+        self._facts.tell("engine", detail="paused")
+
+    async def resume(self) -> None:
+        """Let what was held back happen, in order."""
+        move_by_hand(self._cell, State.STARTED)
+        await self._resumed()
+
+    async def _resumed(self) -> None:
+        for key in self._registry.keys_locked() + self._hub_only_keys():
+            async with self._keys(key):
+                await self._wire(key)
+        self._facts.tell("engine", detail="resumed")
+        await self._dispatch.resume()
+
+    def _hub_only_keys(self) -> list[str]:
+        known = set(self._registry.keys_locked())
+        return sorted({key for key, _ in self._hub.open_triggers()} - known)
+
+    async def drain(self, timeout: float = 60.0) -> None:
+        """No new starts; let the running ones finish; then stop.
+
+        ``StillRunning`` names those that did not finish in ``timeout`` seconds; the engine then
+        goes on draining.
+        """
+        if self.state not in (State.STARTED, State.PAUSED):
+            raise InvalidState(f"cannot drain: the engine is {self.state}", state=str(self.state))
+        self._draining = True
+        left = await self._runner.wait_all(timeout, cancel=False)
+        if left:
+            raise StillRunning(f"{len(left)} instances are still running", ids=left)
+        await self.shutdown(timeout)
+
+    async def shutdown(self, timeout: float = 10.0) -> None:
+        """Cancel what runs, close the hub, be ``STOPPED``; within ``timeout`` seconds.
+
+        May be called any number of times, from anywhere, also from inside a process or an
+        observer: one caller tears down, the others wait.  ``StillRunning`` names instances
+        that did not stop; the engine is stopped all the same.
+        """
+        while True:
+            state = self.state
+            if state is State.STOPPED:
+                return
+            if state is State.STARTING:
+                raise InvalidState("engine is starting; shut it down when run() has returned")
+            if state is State.STOPPING:
+                await self._wait_stopped(timeout)
+                return
+            if state is State.NOT_STARTED:
+                if self._cell.swap(state, State.STOPPED):
+                    self._stopped.set()
+                    return
+            elif self._cell.swap(state, State.STOPPING):
+                await self._tear_down(timeout)
+                return
+
+    async def _wait_stopped(self, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._stopped.wait()
+        except TimeoutError:
+            raise StillRunning("another caller is still shutting this engine down") from None
+
+    async def _tear_down(self, timeout: float) -> None:
+        try:
+            if self._keeper is not None:
+                self._keeper.cancel()
+            await self._hub.stop()
+            left = await self._runner.wait_all(timeout, cancel=True)
+            if self._journal is not None and not left:
+                await self._journal.give_lease()
+        finally:
+            self._cell.swap(State.STOPPING, State.STOPPED)
+            self._stopped.set()
+            self._facts.tell("engine", detail="stopped")
+        if left:
+            raise StillRunning(f"{len(left)} instances did not stop in time", ids=left)
+
+    # ------------------------------------------------------------------------- registry
+
+    async def register_process(
+        self, definition: Definition, *, manual: bool = False, dedupe: bool = False
+    ) -> Registration:
+        """Give ``definition`` the next version of its key, and make it the latest.
+
+        ``manual``: its triggers stay closed.  ``dedupe``: if the latest version has the same
+        content, return its receipt instead.  Refused definitions change nothing.
+        """
+        if not isinstance(definition, Definition):
+            raise UsageError(
+                f"expected a definition made by @process(...), found {type(definition).__name__}"
+            )
+        self._check_alive()
+        async with self._keys(definition.key):
+            latest = self._registry.latest_locked(definition.key)
+            if dedupe and latest and latest.definition.digest == definition.digest:
+                return latest.registration
+            version = await self._new_version(definition, manual)
+            self._registry.add_locked(version)
+            try:
+                await self._wire(definition.key)
+            except BaseException:
+                self._registry.remove_locked(version.registration)
+                raise
+        receipt = version.registration
+        self._facts.tell("registered", receipt.key, receipt.version)
+        return receipt
+
+    async def _new_version(self, definition: Definition, manual: bool) -> Version:
+        given = self._registry.last_locked(definition.key)
+        number = given + 1
+        if self._journal is not None:
+            number = await self._journal.give_version(definition.key, definition.digest, given)
+        self._registry.take_number_locked(definition.key, number)
+        receipt = Registration(
+            definition.key, number, self.clock.token(), definition.digest, self.id
+        )
+        return Version(receipt, definition, manual)
+
+    async def unregister_version(self, receipt: Registration) -> None:
+        """Forget one version; if it was the latest, the newest that remains takes its place.
+
+        Running instances keep the version they started with.
+        """
+        check_engine(receipt, self.id)
+        async with self._keys(receipt.key):
+            self._registry.remove_locked(receipt)
+            await self._wire(receipt.key)
+        self._facts.tell("unregistered", receipt.key, receipt.version)
+
+    async def unregister_process(self, key: str) -> None:
+        """Forget every version of ``key``; its numbers are never given again."""
+        async with self._keys(key):
+            self._registry.remove_all_locked(key)
+            await self._wire(key)
+        self._facts.tell("unregistered", key)
+
+    async def _wire(self, key: str) -> None:
+        """Open what the latest version of ``key`` declares; the caller holds its key lock."""
+        if self.state is State.PAUSED:
+            return
+        latest = self._registry.latest_locked(key)
+        if await self._hub.reconcile(key, latest.starts if latest else ()):
+            await self._dispatch.retry_waiting()
+
+    def registrations(self, key: str) -> list[Registration]:
+        """The receipts of ``key``, ascending."""
+        return self._registry.registrations_locked(key)
+
+    def starters(self) -> list[Starter]:
+        """Every trigger of every key's latest version."""
+        return self._registry.starters_locked()
+
+    # --------------------------------------------------------------------------- starts
+
+    async def start_process(
+        self,
+        receipt: Registration,
+        *,
+        variables: dict[str, Any] | None = None,
+        business_key: str = "",
+        idempotency_key: str | None = None,
+    ) -> Handle:
+        """Start the very version of ``receipt``; refused once it is unregistered."""
+        check_engine(receipt, self.id)
+        version = self._registry.holds_locked(receipt)
+        return await self._start(version, variables, business_key, idempotency_key)
+
+    async def start_latest(
+        self,
+        key: str,
+        *,
+        variables: dict[str, Any] | None = None,
+        business_key: str = "",
+        idempotency_key: str | None = None,
+    ) -> Handle:
+        """Start the latest version of ``key``."""
+        version = self._registry.latest_locked(key)
+        if version is None:
+            raise NotFound(f"no process is registered as {key!r}", key=key)
+        return await self._start(version, variables, business_key, idempotency_key)
+
+    async def start_version(
+        self,
+        key: str,
+        number: int,
+        *,
+        variables: dict[str, Any] | None = None,
+        business_key: str = "",
+        idempotency_key: str | None = None,
+    ) -> Handle:
+        """Start version ``number`` of ``key``."""
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise UsageError(f"expected a version from 1, found {number!r}")
+        version = self._registry.version_locked(key, number)
+        if version is None:
+            raise NotFound(f"there is no version {number} of {key!r}", key=key, version=number)
+        return await self._start(version, variables, business_key, idempotency_key)
+
+    async def _start(
+        self,
+        version: Version,
+        variables: dict[str, Any] | None,
+        business_key: str,
+        idempotency_key: str | None,
+    ) -> Handle:
+        self._check_starts()
+        instance = await self._runner.start(
+            version, variables or {}, business_key, idempotency_key=idempotency_key
+        )
+        return Handle(self, instance)
+
+    def _check_starts(self) -> None:
+        outside("an instance was started")
+        if self._draining:
+            raise InvalidState("the engine is draining; it starts nothing more")
+        if self.state not in (State.STARTED, State.PAUSED):
+            raise InvalidState(
+                f"expected a started engine, found it {self.state}", state=str(self.state)
+            )
+
+    def _check_alive(self) -> None:
+        if self.state in (State.STOPPING, State.STOPPED):
+            raise InvalidState(f"the engine is {self.state}", state=str(self.state))
+
+    # --------------------------------------------------------------------------- events
+
+    async def publish(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        message_id: str | None = None,
+        ttl: float = 0.0,
+    ) -> Published:
+        """Send a message: to the live instance of its key, else it starts one.
+
+        Returns when its instance is tracked.  ``message_id`` makes a redelivery harmless.  An
+        unmatched message waits ``ttl`` seconds for someone who wants it.
+        """
+        self._check_starts()
+        return await self._dispatch.publish(name, payload, key, message_id, ttl)
+
+    async def signal(self, name: str, payload: Any = None) -> list[Handle]:
+        """Start one instance in every process that declares this signal."""
+        self._check_starts()
+        started = await self._dispatch.signal(name, payload)
+        return [Handle(self, instance) for instance in started]
+
+    async def _tick(self, key: str, timer: Timer, due: int) -> None:
+        if self.state is not State.STARTED or self._draining:
+            return
+        if self._journal and not await self._journal.first_tick(key, timer.trigger, due):
+            return
+        version = self._registry.latest_locked(key)
+        if version is not None:
+            await self._runner.start(version, {}, "", trigger=Delivered("timer", due))
+
+    def dead_letters(self) -> list[tuple[Delivered, str]]:
+        """Messages whose key could not be read, with the error; the oldest first."""
+        return self._dispatch.dead_letters()
+
+    # ------------------------------------------------------------------------ instances
+
+    def instance(self, instance_id: str) -> Handle:
+        """The handle on an instance that this engine knows."""
+        found = self._runner.find(instance_id)
+        if found is None:
+            raise NotFound(f"this engine knows no instance {instance_id!r}", key=instance_id)
+        return Handle(self, found)
+
+    def instances(self, key: str = "") -> list[Handle]:
+        """All known instances, running and finished, of one process or of all."""
+        return [Handle(self, each) for each in self._runner.all() if not key or each.key == key]
+
+    def forget(self, ids: list[str]) -> None:
+        """Drop finished instances from memory; all or none, ``InvalidState`` if one runs."""
+        self._runner.forget(ids)
+
+    def tell(self, kind: str, key: str, detail: str) -> None:
+        """Tell the observers a fact."""
+        self._facts.tell(kind, key, detail=detail)
+
+    def request_cancel(self, instance: Instance) -> None:
+        """Ask an instance to stop."""
+        self._runner.cancel(instance)
+
+    def observe(self, observer: Observer, *, limit: int = 256) -> Subscription:
+        """Send facts to ``observer`` through a queue of ``limit``; it can harm nobody."""
+        return self._facts.observe(observer, limit)
+
+    async def now_ms(self) -> int:
+        """The engine's time: its store's, else the clock's."""
+        if self.store is not None:
+            return await self.store.now_ms()
+        return self.clock.now_ms()
+
+    async def keep_step(self, instance: Instance, name: str, value: Any) -> None:
+        """Commit a step's result, where this engine is durable."""
+        await self._runner.keep_step(instance, name, value)
+
+    async def take_message(self, instance: Instance, name: str, step: str) -> Any:
+        """Wait for a message in an instance's inbox."""
+        return await self._runner.take_message(instance, name, step)
+
+    def need_store(self, what: str) -> AsyncStore:
+        """The store, or a clear error."""
+        if self.store is None:
+            raise NotSupported(f"{what} needs a store: AsyncEngine(store)")
+        return self.store
+
+    # ------------------------------------------------------------------------- recovery
+
+    async def _keep(self) -> None:
+        """Renew this engine's lease, and take over what dead engines left."""
+        assert self._journal is not None
+        while True:
+            try:
+                await self._journal.renew_lease()
+                await self._runner.recover()
+            except LeaseLost:
+                # Others may own our instances by now; nothing that we do would be stored.
+                self._facts.tell("engine", detail="lost its lease")
+                self._ending = asyncio.get_running_loop().create_task(self._give_up())
+                return
+            await asyncio.sleep(self.limits.lease_s / 3)
+
+    async def _give_up(self) -> None:
+        try:
+            await self.shutdown(self.limits.lease_s)
+        except StillRunning:
+            pass  # named to whoever calls shutdown(); here nobody asked
+
+    async def __aenter__(self) -> AsyncEngine:
+        await self.run()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.shutdown()

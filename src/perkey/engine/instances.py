@@ -1,0 +1,297 @@
+"""Instances: one run of one version, its context, and the handle on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perkey.engine.cron import interval_ms
+from perkey.engine.guarded import outside
+from perkey.errors import InvalidValue, StillRunning, Timeout, UsageError
+from perkey.store import codec
+
+if TYPE_CHECKING:
+    from perkey.board import AsyncBoard
+    from perkey.engine.engine import AsyncEngine
+    from perkey.engine.registry import Version
+    from perkey.ledger import AsyncLedger
+
+
+class InstanceState(StrEnum):
+    """What an instance is doing."""
+
+    PENDING = "pending"
+    """Tracked; runs when the engine is resumed."""
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self not in (InstanceState.PENDING, InstanceState.RUNNING)
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """A message as an instance gets it."""
+
+    name: str
+    payload: Any
+    message_id: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Instance:
+    """One run of one version.  Touched on the engine's loop only."""
+
+    id: str
+    key: str
+    version: int
+    variables: dict[str, Any]
+    business_key: str
+    correlation: str | None
+    trigger: Delivered | None
+    started_ms: int
+    state: InstanceState = InstanceState.PENDING
+    result: Any = None
+    error: str = ""
+    results: dict[str, Any] = field(default_factory=dict)
+    """Step name -> what it returned."""
+    inbox: deque[Delivered] = field(default_factory=deque)
+    task: asyncio.Task[None] | None = None
+    arrived: asyncio.Event | None = None
+    ended: asyncio.Event | None = None
+    waiting_for: str = ""
+    """What it waits for right now: ``step pay``, ``message paid``, ``timer``; else empty."""
+
+    def wake(self) -> None:
+        """Something came into the inbox."""
+        if self.arrived is not None:
+            self.arrived.set()
+
+    def finish(self, state: InstanceState, result: Any = None, error: str = "") -> None:
+        """End; whoever waits is told."""
+        self.state, self.result, self.error = state, result, error
+        self.waiting_for = ""
+        if self.ended is not None:
+            self.ended.set()
+
+    async def wait_ended(self) -> None:
+        """Return when the instance has ended."""
+        if self.state.ended:
+            return
+        if self.ended is None:
+            self.ended = asyncio.Event()
+        await self.ended.wait()
+
+
+class Handle:
+    """A view of one instance, equal to every other handle on it."""
+
+    __slots__ = ("_engine", "_instance")
+
+    def __init__(self, engine: AsyncEngine, instance: Instance) -> None:
+        self._engine = engine
+        self._instance = instance
+
+    @property
+    def id(self) -> str:
+        return self._instance.id
+
+    @property
+    def key(self) -> str:
+        return self._instance.key
+
+    @property
+    def version(self) -> int:
+        """The version it runs, whatever was deployed since."""
+        return self._instance.version
+
+    @property
+    def business_key(self) -> str:
+        return self._instance.business_key
+
+    @property
+    def state(self) -> InstanceState:
+        return self._instance.state
+
+    @property
+    def error(self) -> str:
+        """What a failed instance raised."""
+        return self._instance.error
+
+    @property
+    def waiting_for(self) -> str:
+        """What it waits for right now, or an empty text."""
+        return self._instance.waiting_for
+
+    def result(self) -> Any:
+        """What a completed instance returned; ``UsageError`` while it runs or if it did not."""
+        if self._instance.state is not InstanceState.COMPLETED:
+            detail = f": {self._instance.error}" if self._instance.error else ""
+            raise UsageError(f"instance {self.id} is {self._instance.state}{detail}")
+        return self._instance.result
+
+    def steps(self) -> dict[str, Any]:
+        """The finished steps and what they returned; a copy."""
+        return dict(self._instance.results)
+
+    async def wait(self, timeout: float | None = None) -> InstanceState:
+        """Wait until it has ended; ``Timeout`` after ``timeout`` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._instance.wait_ended()
+        except TimeoutError:
+            raise Timeout(f"instance {self.id} is still {self.state} after {timeout} s") from None
+        return self._instance.state
+
+    async def cancel(self, timeout: float | None = 10.0) -> InstanceState:
+        """Ask it to stop and wait until it has; ``StillRunning`` after ``timeout`` seconds."""
+        self._engine.request_cancel(self._instance)
+        try:
+            return await self.wait(timeout)
+        except Timeout:
+            raise StillRunning(f"instance {self.id} did not stop in time", ids=[self.id]) from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Handle) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.key} v{self.version} {self.id} {self.state}>"
+
+
+class Context:
+    """What an async body gets."""
+
+    def __init__(self, engine: AsyncEngine, instance: Instance, version: Version) -> None:
+        self._engine = engine
+        self._instance = instance
+        self._sleeps = 0
+        self._receives: dict[str, int] = {}
+        self.id = instance.id
+        self.key = instance.key
+        self.version = instance.version
+        self.variables = instance.variables
+        self.business_key = instance.business_key
+        self.correlation = instance.correlation
+        self.message = instance.trigger
+        """The message or signal that started this instance, or None."""
+        self.definition = version.definition
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """The engine that runs this instance."""
+        return self._engine
+
+    async def step(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
+        """Run ``fn(*args)`` once for this instance and name; later calls get its result.
+
+        On a durable store the result is committed before it is returned, and a crash before
+        that runs the step again: make it idempotent, or use ``Once`` inside it with
+        ``f"{ctx.id}:{name}"`` as its key.  An exception ends nothing by itself.
+        """
+        found = self._instance.results.get(name, _MISSING)
+        if found is not _MISSING:
+            return found
+        outside("a step was run")
+        self._instance.waiting_for = f"step {name}"
+        value = fn(*args)
+        if hasattr(value, "__await__"):
+            value = await value
+        return await self._keep(name, value)
+
+    async def _keep(self, name: str, value: Any) -> Any:
+        try:
+            kept = codec.decode(codec.encode(value)) if self._engine.durable else value
+        except InvalidValue as error:
+            raise InvalidValue(f"step {name!r} returned what cannot be stored: {error}") from error
+        await self._engine.keep_step(self._instance, name, kept)
+        self._instance.waiting_for = ""
+        return kept
+
+    async def sleep(self, duration: str | float) -> None:
+        """Sleep; on a durable store a restart goes on with what is left."""
+        self._sleeps += 1
+        name = f"sleep:{self._sleeps}"
+        until = self._instance.results.get(name)
+        if until is None:
+            until = await self._keep(name, await self._engine.now_ms() + interval_ms(duration))
+        self._instance.waiting_for = "timer"
+        while (left := until - await self._engine.now_ms()) > 0:
+            await asyncio.sleep(left / 1000)
+        self._instance.waiting_for = ""
+
+    async def receive(self, name: str, timeout: str | float | None = None) -> Any:
+        """The payload of the next message ``name`` for this instance.
+
+        Messages reach an instance by its correlation key, and wait for it in its inbox.
+        ``Timeout`` when none came in time.
+        """
+        number = self._receives[name] = self._receives.get(name, 0) + 1
+        step = f"receive:{name}:{number}"
+        if step in self._instance.results:
+            return self._instance.results[step]
+        self._instance.waiting_for = f"message {name}"
+        seconds = None if timeout is None else interval_ms(timeout) / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                payload = await self._engine.take_message(self._instance, name, step)
+        except TimeoutError:
+            raise Timeout(f"no message {name!r} came within {timeout}") from None
+        finally:
+            self._instance.waiting_for = ""
+        return payload
+
+    def board(self, run: str) -> AsyncBoard:
+        """A board on the engine's store."""
+        from perkey.board import AsyncBoard
+
+        return AsyncBoard(self._engine.need_store("a board"), run)
+
+    @property
+    def ledger(self) -> AsyncLedger:
+        """The ledger on the engine's store."""
+        from perkey.ledger import AsyncLedger
+
+        return AsyncLedger(self._engine.need_store("a ledger"))
+
+
+class ThreadContext:
+    """What a sync body gets: the same, blocking its thread."""
+
+    def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
+        self._context = context
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def _wait(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def step(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
+        """Like ``Context.step``; ``fn`` runs on this thread."""
+        results = self._context._instance.results
+        if name in results:
+            return results[name]
+        return self._wait(self._context._keep(name, fn(*args)))
+
+    def sleep(self, duration: str | float) -> None:
+        """Like ``Context.sleep``."""
+        self._wait(self._context.sleep(duration))
+
+    def receive(self, name: str, timeout: str | float | None = None) -> Any:
+        """Like ``Context.receive``."""
+        return self._wait(self._context.receive(name, timeout))
+
+
+_MISSING = object()
