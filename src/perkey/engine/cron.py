@@ -8,6 +8,7 @@ may match.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from perkey.errors import UsageError
@@ -78,9 +79,7 @@ class Cron:
         return day or weekday
 
 
-def _field(
-    text: str, name: str, low: int, high: int, words: tuple[str, ...] | list[str]
-) -> set[int]:
+def _field(text: str, name: str, low: int, high: int, words: Sequence[str]) -> set[int]:
     values: set[int] = set()
     for part in text.lower().split(","):
         span, slash, step_text = part.partition("/")
@@ -97,7 +96,7 @@ def _field(
     return values
 
 
-def _number(text: str, name: str, low: int, high: int, words: tuple[str, ...] | list[str]) -> int:
+def _number(text: str, name: str, low: int, high: int, words: Sequence[str]) -> int:
     if text in words:
         return list(words).index(text) + low
     if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:

@@ -40,6 +40,15 @@ class LocalBroker:
         """Nothing to do."""
 
 
+async def sleep_until(due: int, now_ms: Callable[[], Awaitable[int]]) -> int:
+    """Sleep until the engine's time is ``due``; the loop's own clock may run differently."""
+    now = await now_ms()
+    while now < due:
+        await asyncio.sleep((due - now) / 1000)
+        now = await now_ms()
+    return now
+
+
 class Hub:
     """Open triggers by key.  Lives on the engine's loop; takes no lock of its own."""
 
@@ -78,7 +87,7 @@ class Hub:
             for start in reversed(opened):
                 await self._broker.close(key, start)
             raise
-        if not self.accepting:  # the engine was stopped meanwhile
+        if self._closed_meanwhile():
             for start in opened:
                 await self._broker.close(key, start)
             return False
@@ -89,6 +98,9 @@ class Hub:
             if trigger not in wanted:
                 await self._shut(key, start)
         return bool(opened)
+
+    def _closed_meanwhile(self) -> bool:
+        return not self.accepting
 
     def _check_free(self, key: str, start: Start) -> None:
         if isinstance(start, Message):
@@ -109,8 +121,7 @@ class Hub:
         last = await self._now_ms()
         while True:
             due = timer.next_ms(last)
-            while (now := await self._now_ms()) < due:
-                await asyncio.sleep((due - now) / 1000)
+            now = await sleep_until(due, self._now_ms)
             await self._fire(key, timer, due)
             # Ticks that passed while this one waited are skipped, not made up for.
             last = max(due, now)

@@ -13,6 +13,7 @@ import msgspec
 
 from perkey.engine.cron import interval_ms
 from perkey.engine.guarded import outside
+from perkey.engine.hub import sleep_until
 from perkey.errors import InvalidValue, StillRunning, Timeout, UsageError
 from perkey.store import codec
 
@@ -226,8 +227,7 @@ class Context:
         if until is None:
             until = await self._keep(name, await self._engine.now_ms() + interval_ms(duration))
         self._instance.waiting_for = "timer"
-        while (left := until - await self._engine.now_ms()) > 0:
-            await asyncio.sleep(left / 1000)
+        await sleep_until(until, self._engine.now_ms)
         self._instance.waiting_for = ""
 
     async def receive(self, name: str, timeout: str | float | None = None) -> Any:

@@ -303,8 +303,8 @@ class Journal:
             if state is None or now < state.expires or state.holder == self._owner:
                 continue
             prefix = _key("r", state.holder)
-            for index in await self._scan(prefix, limit - len(found)):
-                found.append((state.holder, str(msgspec.json.decode(index.body))))
+            indexes = await self._scan(prefix, limit - len(found))
+            found.extend((state.holder, str(msgspec.json.decode(each.body))) for each in indexes)
         return found
 
     async def _scan(self, prefix: str, limit: int) -> list[Any]:

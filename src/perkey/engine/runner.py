@@ -135,9 +135,10 @@ class Runner:
         except asyncio.CancelledError:
             # A durable instance of an engine that stops goes on elsewhere: its record says so.
             stopping = self._engine.state in (State.STOPPING, State.STOPPED)
-            await self._close(
-                instance, InstanceState.CANCELLED, keep=self._journal is None or not stopping
-            )
+            if stopping and self._journal is not None:
+                self._end(instance, InstanceState.CANCELLED)
+            else:
+                await self._close(instance, InstanceState.CANCELLED)
         except LeaseLost as lost:
             self._end(instance, InstanceState.CANCELLED, error=str(lost))
         except Exception as error:
@@ -161,9 +162,8 @@ class Runner:
         state: InstanceState,
         result: Any = None,
         error: str = "",
-        keep: bool = True,
     ) -> None:
-        if self._journal is not None and keep:
+        if self._journal is not None:
             instance.state, instance.result, instance.error = state, result, error
             try:
                 await self._journal.finish(instance)
