@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 from perkey.clock import SYSTEM, Clock
 from perkey.drivers import tasks, threads
@@ -40,6 +40,13 @@ class _Base:
         lane: threading.Lock | None = None,
     ) -> None:
         self.core = Core(backend, clock=clock, observers=tuple(observers), strict=strict, lane=lane)
+
+    @classmethod
+    def sharing(cls, other: _Base) -> Self:
+        """The same open store in this colour; closing either closes both."""
+        store = cls.__new__(cls)
+        store.core = other.core
+        return store
 
     @property
     def limits(self) -> Limits:

@@ -1,0 +1,299 @@
+"""The engine for threads: an ``AsyncEngine`` on a loop thread of its own.
+
+Any number of threads may call it.  Async bodies run on the loop thread, sync bodies on worker
+threads; both may use the engine, the former through ``ctx.engine``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from perkey.clock import SYSTEM, Clock
+from perkey.engine.definitions import Definition
+from perkey.engine.dispatch import Published
+from perkey.engine.engine import AsyncEngine
+from perkey.engine.facts import Observer, Subscription
+from perkey.engine.hub import Broker
+from perkey.engine.instances import Delivered, Handle, InstanceState
+from perkey.engine.lifecycle import State
+from perkey.engine.limits import EngineLimits
+from perkey.engine.registry import Registration, Starter
+from perkey.errors import WrongColour
+from perkey.stores import AsyncStore, Store
+
+T = TypeVar("T")
+
+
+class Engine:
+    """Runs versioned processes, for threads."""
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        name: str = "",
+        limits: EngineLimits | None = None,
+        broker: Broker | None = None,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        shared = None if store is None else AsyncStore.sharing(store)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="perkey-engine", daemon=True)
+        self._thread.start()
+        self.aio = AsyncEngine(shared, name=name, limits=limits, broker=broker, clock=clock)
+        """The same engine, for code on its loop."""
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` on the engine's loop and wait for it."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise WrongColour(
+                "this call would wait for the loop it runs on; in an async body use ctx.engine"
+            )
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @property
+    def id(self) -> str:
+        return self.aio.id
+
+    @property
+    def state(self) -> State:
+        """What the engine is doing.  Never waits, whatever anyone holds."""
+        return self.aio.state
+
+    @property
+    def durable(self) -> bool:
+        """Whether instances survive this process."""
+        return self.aio.durable
+
+    def update_state(self, new: State) -> None:
+        """Like ``AsyncEngine.update_state``."""
+        self._wait(_later(self.aio.update_state, new))
+
+    def run(self) -> None:
+        """Like ``AsyncEngine.run``."""
+        self._wait(self.aio.run())
+
+    def pause(self) -> None:
+        """Like ``AsyncEngine.pause``."""
+        self._wait(self.aio.pause())
+
+    def resume(self) -> None:
+        """Like ``AsyncEngine.resume``."""
+        self._wait(self.aio.resume())
+
+    def drain(self, timeout: float = 60.0) -> None:
+        """Like ``AsyncEngine.drain``."""
+        self._wait(self.aio.drain(timeout))
+
+    def shutdown(self, timeout: float = 10.0) -> None:
+        """Like ``AsyncEngine.shutdown``; the loop's thread ends with the last instance."""
+        if not self._thread.is_alive():
+            return
+        self._wait(self.aio.shutdown(timeout))
+        self._loop.call_soon_threadsafe(self._stop_when_idle)
+
+    def _stop_when_idle(self) -> None:
+        if len(asyncio.all_tasks(self._loop)) == 0:
+            self._loop.stop()
+        else:
+            self._loop.call_later(0.05, self._stop_when_idle)
+
+    def register_process(
+        self, definition: Definition, *, manual: bool = False, dedupe: bool = False
+    ) -> Registration:
+        """Like ``AsyncEngine.register_process``."""
+        return self._wait(self.aio.register_process(definition, manual=manual, dedupe=dedupe))
+
+    def unregister_version(self, receipt: Registration) -> None:
+        """Like ``AsyncEngine.unregister_version``."""
+        self._wait(self.aio.unregister_version(receipt))
+
+    def unregister_process(self, key: str) -> None:
+        """Like ``AsyncEngine.unregister_process``."""
+        self._wait(self.aio.unregister_process(key))
+
+    def registrations(self, key: str) -> list[Registration]:
+        """The receipts of ``key``, ascending."""
+        return self.aio.registrations(key)
+
+    def starters(self) -> list[Starter]:
+        """Every trigger of every key's latest version."""
+        return self.aio.starters()
+
+    def start_process(
+        self,
+        receipt: Registration,
+        *,
+        variables: dict[str, Any] | None = None,
+        business_key: str = "",
+        idempotency_key: str | None = None,
+    ) -> ThreadHandle:
+        """Like ``AsyncEngine.start_process``."""
+        started = self.aio.start_process(
+            receipt,
+            variables=variables,
+            business_key=business_key,
+            idempotency_key=idempotency_key,
+        )
+        return ThreadHandle(self, self._wait(started))
+
+    def start_latest(
+        self,
+        key: str,
+        *,
+        variables: dict[str, Any] | None = None,
+        business_key: str = "",
+        idempotency_key: str | None = None,
+    ) -> ThreadHandle:
+        """Like ``AsyncEngine.start_latest``."""
+        started = self.aio.start_latest(
+            key, variables=variables, business_key=business_key, idempotency_key=idempotency_key
+        )
+        return ThreadHandle(self, self._wait(started))
+
+    def start_version(
+        self,
+        key: str,
+        number: int,
+        *,
+        variables: dict[str, Any] | None = None,
+        business_key: str = "",
+        idempotency_key: str | None = None,
+    ) -> ThreadHandle:
+        """Like ``AsyncEngine.start_version``."""
+        started = self.aio.start_version(
+            key,
+            number,
+            variables=variables,
+            business_key=business_key,
+            idempotency_key=idempotency_key,
+        )
+        return ThreadHandle(self, self._wait(started))
+
+    def publish(
+        self,
+        name: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        message_id: str | None = None,
+        ttl: float = 0.0,
+    ) -> Published:
+        """Like ``AsyncEngine.publish``."""
+        sent = self.aio.publish(name, payload, key=key, message_id=message_id, ttl=ttl)
+        return self._wait(sent)
+
+    def signal(self, name: str, payload: Any = None) -> list[ThreadHandle]:
+        """Like ``AsyncEngine.signal``."""
+        return [ThreadHandle(self, each) for each in self._wait(self.aio.signal(name, payload))]
+
+    def dead_letters(self) -> list[tuple[Delivered, str]]:
+        """Like ``AsyncEngine.dead_letters``."""
+        return self.aio.dead_letters()
+
+    def instance(self, instance_id: str) -> ThreadHandle:
+        """Like ``AsyncEngine.instance``."""
+        return ThreadHandle(self, self.aio.instance(instance_id))
+
+    def instances(self, key: str = "") -> list[ThreadHandle]:
+        """Like ``AsyncEngine.instances``."""
+        found = self._wait(_later(self.aio.instances, key))
+        return [ThreadHandle(self, each) for each in found]
+
+    def forget(self, ids: list[str]) -> None:
+        """Like ``AsyncEngine.forget``."""
+        self._wait(_later(self.aio.forget, ids))
+
+    def observe(self, observer: Observer, *, limit: int = 256) -> Subscription:
+        """Like ``AsyncEngine.observe``."""
+        return self.aio.observe(observer, limit=limit)
+
+    def __enter__(self) -> Engine:
+        self.run()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.shutdown()
+
+
+class ThreadHandle:
+    """A view of one instance, for threads; equal to every other handle on it."""
+
+    __slots__ = ("_engine", "_handle")
+
+    def __init__(self, engine: Engine, handle: Handle) -> None:
+        self._engine = engine
+        self._handle = handle
+
+    @property
+    def id(self) -> str:
+        return self._handle.id
+
+    @property
+    def key(self) -> str:
+        return self._handle.key
+
+    @property
+    def version(self) -> int:
+        """The version it runs, whatever was deployed since."""
+        return self._handle.version
+
+    @property
+    def business_key(self) -> str:
+        return self._handle.business_key
+
+    @property
+    def state(self) -> InstanceState:
+        return self._handle.state
+
+    @property
+    def error(self) -> str:
+        """What a failed instance raised."""
+        return self._handle.error
+
+    @property
+    def waiting_for(self) -> str:
+        """What it waits for right now, or an empty text."""
+        return self._handle.waiting_for
+
+    def result(self) -> Any:
+        """Like ``Handle.result``."""
+        return self._handle.result()
+
+    def steps(self) -> dict[str, Any]:
+        """Like ``Handle.steps``."""
+        return self._handle.steps()
+
+    def wait(self, timeout: float | None = None) -> InstanceState:
+        """Like ``Handle.wait``, blocking this thread."""
+        if self.state.ended:
+            return self.state
+        return self._engine._wait(self._handle.wait(timeout))
+
+    def cancel(self, timeout: float | None = 10.0) -> InstanceState:
+        """Like ``Handle.cancel``, blocking this thread."""
+        if self.state.ended:
+            return self.state
+        return self._engine._wait(self._handle.cancel(timeout))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ThreadHandle) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"<ThreadHandle {self.key} v{self.version} {self.id} {self.state}>"
+
+
+async def _later(call: Any, *args: Any) -> Any:
+    return call(*args)
