@@ -108,7 +108,7 @@ class Dispatcher:
     async def _dispatch(self, letter: _Letter) -> Published:
         owner = self._hub.message_owner(letter.message.name)
         if owner is None:
-            return self._leave(letter)
+            return await self._offer(letter)
         process, start = owner
         try:
             correlation = letter.key or start.correlation(letter.message.payload)
@@ -186,19 +186,57 @@ class Dispatcher:
                 started.append(await self._runner.start(version, {}, "", trigger=trigger))
         return started
 
+    async def _offer(self, letter: _Letter) -> Published:
+        """To the instance that waits for this message at this address, else into its box."""
+        if letter.key is None:
+            return self._leave(letter)
+        earlier = await self._earlier(letter)
+        if earlier is not None:
+            return Published("duplicate", earlier)
+        if self._journal is not None:
+            return self._remember(letter, await self._offer_in_store(self._journal, letter))
+        name, boxes = letter.message.name, self._runner.boxes
+        instance = boxes.waiting(name, letter.key)
+        if instance is not None:
+            boxes.close(name, instance)
+            await self._runner.deliver(instance, letter.message, letter.identity)
+            return self._remember(letter, Published("delivered", instance.id))
+        now = self._engine.clock.monotonic()
+        if now >= letter.until:
+            return Published("dropped")
+        if boxes.count >= self._engine.limits.waiting:
+            boxes.sweep(now)
+        self._check_room(boxes.count)
+        boxes.leave(name, letter.key, letter.message, letter.until)
+        return Published("waiting")
+
+    async def _offer_in_store(self, journal: Journal, letter: _Letter) -> Published:
+        assert letter.key is not None
+        left = letter.until - self._engine.clock.monotonic()
+        reached = await journal.offer(
+            letter.message.name, letter.key, letter.message, left, letter.identity
+        )
+        if reached is None:
+            return Published("waiting" if left > 0 else "dropped")
+        here = self._runner.find(reached)
+        if here is not None:
+            here.wake()
+        return Published("delivered", reached)
+
     # -------------------------------------------------------------------- nobody wants it
 
     def _leave(self, letter: _Letter) -> Published:
         self._drop_late()
         if self._engine.clock.monotonic() >= letter.until:
             return Published("dropped")
-        if len(self._waiting) >= self._engine.limits.waiting:
-            raise QueueFull(
-                f"{len(self._waiting)} unmatched messages wait already, and the limit is "
-                f"{self._engine.limits.waiting}"
-            )
+        self._check_room(len(self._waiting))
         self._waiting.append(letter)
         return Published("waiting")
+
+    def _check_room(self, waiting: int) -> None:
+        limit = self._engine.limits.waiting
+        if waiting >= limit:
+            raise QueueFull(f"{waiting} unmatched messages wait already, and the limit is {limit}")
 
     def _drop_late(self) -> None:
         now = self._engine.clock.monotonic()

@@ -423,6 +423,10 @@ class AsyncEngine:
         """Wait for a message in an instance's inbox."""
         return await self._runner.take_message(instance, name, step)
 
+    def stop_waiting(self, instance: Instance, name: str) -> None:
+        """An instance no longer waits for this message."""
+        self._runner.boxes.close(name, instance)
+
     def need_store(self, what: str) -> AsyncStore:
         """The store, or a clear error."""
         if self.store is None:

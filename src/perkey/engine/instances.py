@@ -71,6 +71,11 @@ class Instance:
     waiting_for: str = ""
     """What it waits for right now: ``step pay``, ``message paid``, ``timer``; else empty."""
 
+    @property
+    def address(self) -> str:
+        """Where messages for it go: its correlation key, else its business key, else its id."""
+        return self.correlation or self.business_key or self.id
+
     def wake(self) -> None:
         """Something came into the inbox."""
         if self.arrived is not None:
@@ -233,8 +238,8 @@ class Context:
     async def receive(self, name: str, timeout: str | float | None = None) -> Any:
         """The payload of the next message ``name`` for this instance.
 
-        Messages reach an instance by its correlation key, and wait for it in its inbox.
-        ``Timeout`` when none came in time.
+        Published with ``key=`` the instance's correlation key, else its business key, else its
+        id.  ``Timeout`` when none came in time.
         """
         number = self._receives[name] = self._receives.get(name, 0) + 1
         step = f"receive:{name}:{number}"
@@ -248,6 +253,7 @@ class Context:
         except TimeoutError:
             raise Timeout(f"no message {name!r} came within {timeout}") from None
         finally:
+            self._engine.stop_waiting(self._instance, name)
             self._instance.waiting_for = ""
         return payload
 

@@ -51,6 +51,19 @@ class _Versions(msgspec.Struct):
     digests: dict[str, str]
 
 
+AGAIN = "?"
+"""The box changed between the look and the commit: look again."""
+
+
+class _Box(msgspec.Struct):
+    """Where a message and the instance that waits for it meet."""
+
+    waiting: str = ""
+    letters: list[tuple[int, Delivered]] = []
+    """(until when it waits, in ms of store time; message)."""
+
+
+_boxes = msgspec.json.Decoder(_Box)
 _stored = msgspec.json.Decoder(Stored)
 _versions = msgspec.json.Decoder(_Versions)
 _encode = msgspec.json.Encoder().encode
@@ -204,7 +217,7 @@ class Journal:
         taken: Delivered | None = await self._change(instance.id, take)
         return taken
 
-    async def _change(self, instance_id: str, fn: Callable[[Tx, Stored], Any]) -> Any:
+    async def _change(self, instance_id: str, fn: Callable[[Tx, Stored], Any], *also: Key) -> Any:
         record = instance_key(instance_id)
 
         def change(tx: Tx) -> Any:
@@ -217,7 +230,7 @@ class Journal:
                 )
             return fn(tx, stored)
 
-        return await self._commit([record], change)
+        return await self._commit([record, *also], change)
 
     async def deliver(
         self, instance_id: str, message: Delivered, mark: tuple[str, ...] | None
@@ -241,6 +254,62 @@ class Journal:
 
         delivered: bool = await self._commit([record, *([seen] if seen else [])], deliver)
         return delivered
+
+    async def offer(
+        self,
+        name: str,
+        address: str,
+        message: Delivered,
+        left_s: float,
+        mark: tuple[str, ...] | None,
+    ) -> str | None:
+        """To the instance that waits at this address, else into the box for ``left_s`` seconds.
+
+        Returns the id of the instance that has it now.
+        """
+        box = _key("b", name, address)
+        seen = _key("m", *mark) if mark else None
+        while True:
+            (found,) = await self._store.run(_one(steps.Read([box])))
+            known = _boxes.decode(found.body) if found and found.body else _Box()
+            record = instance_key(known.waiting) if known.waiting else None
+
+            def offer(tx: Tx, waiting: str = known.waiting, record: Key | None = record) -> str:
+                body = tx.body(box)
+                now = _boxes.decode(body) if body else _Box()
+                if now.waiting != waiting:
+                    return AGAIN
+                if record is not None:
+                    return _hand_over(tx, box, now, record, message, seen)
+                if left_s > 0:
+                    now.letters.append((tx.now + int(left_s * 1000), message))
+                    tx.put_body(box, _encode(now))
+                return ""
+
+            keys = [box, *([record] if record else []), *([seen] if seen else [])]
+            reached = await self._commit(keys, offer)
+            if reached != AGAIN:
+                return reached or None
+
+    async def open_box(self, instance: Instance, name: str) -> bool:
+        """Move the oldest letter of a box into the inbox, else wait there; whether it moved."""
+        box = _key("b", name, instance.address)
+
+        def open_box(tx: Tx, stored: Stored) -> bool:
+            body = tx.body(box)
+            known = _boxes.decode(body) if body else _Box()
+            letters = [each for each in known.letters if tx.now < each[0]]
+            moved = bool(letters)
+            if letters:
+                stored.inbox.append(letters.pop(0)[1])
+                tx.put_body(instance_key(instance.id), _encode(stored))
+            waiting = "" if moved else instance.id
+            if (known.waiting, len(known.letters)) != (waiting, len(letters)):
+                tx.put_body(box, _encode(_Box(waiting, letters)))
+            return moved
+
+        moved: bool = await self._change(instance.id, open_box, box)
+        return moved
 
     async def live(self, process: str, correlation: str) -> str | None:
         """The live instance of this correlation key."""
@@ -341,6 +410,23 @@ class Journal:
         """An instance's record."""
         (record,) = await self._store.run(_one(steps.Read([instance_key(instance_id)])))
         return None if record is None or record.body is None else _stored.decode(record.body)
+
+
+def _hand_over(
+    tx: Tx, box: Key, known: _Box, record: Key, message: Delivered, seen: Key | None
+) -> str:
+    """Put a message into the inbox of the instance that waits at a box; its id."""
+    body = tx.body(record)
+    stored = _stored.decode(body) if body else None
+    waiting, known.waiting = known.waiting, ""
+    tx.put_body(box, _encode(known))
+    if stored is None or stored.state != "running":
+        return AGAIN  # it ended while it waited
+    stored.inbox.append(message)
+    tx.put_body(record, _encode(stored))
+    if seen is not None:
+        tx[seen] = waiting
+    return waiting
 
 
 def _one(step: steps.Step) -> steps.Flow[Any]:

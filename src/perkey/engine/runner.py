@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from perkey.engine.boxes import Boxes
 from perkey.engine.facts import Facts
 from perkey.engine.guarded import outside
 from perkey.engine.instances import (
@@ -46,6 +48,7 @@ class Runner:
         self._registry = registry
         self._journal = journal
         self._facts = facts
+        self.boxes = Boxes()
         self._running: dict[str, Instance] = {}
         self._finished: OrderedDict[str, Instance] = OrderedDict()
         self._live: dict[tuple[str, str], Instance] = {}
@@ -114,6 +117,17 @@ class Runner:
         outside("an instance was launched")
         instance.state = InstanceState.RUNNING
         instance.task = asyncio.get_running_loop().create_task(self._run(instance, version))
+        instance.task.add_done_callback(partial(self._never_ran, instance))
+
+    def _never_ran(self, instance: Instance, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step runs none of its own code."""
+        if instance.state.ended:
+            return
+        if self._journal is None or self._engine.state in (State.STOPPING, State.STOPPED):
+            self._end(instance, InstanceState.CANCELLED)
+        else:
+            closing = self._close(instance, InstanceState.CANCELLED)
+            instance.task = asyncio.get_running_loop().create_task(closing)
 
     def launch_pending(self) -> None:
         """Let run what was started while the engine was paused."""
@@ -223,6 +237,8 @@ class Runner:
         while True:
             instance.arrived.clear()
             found = await self._take(instance, name, step)
+            if found is None and await self._open_box(instance, name):
+                found = await self._take(instance, name, step)
             if found is not None:
                 instance.results[step] = found.payload
                 return found.payload
@@ -236,6 +252,15 @@ class Runner:
                 instance.inbox.remove(message)
                 return message
         return None
+
+    async def _open_box(self, instance: Instance, name: str) -> bool:
+        """Fetch a letter that came before anyone waited; else wait for one from now on."""
+        if self._journal is not None:
+            return await self._journal.open_box(instance, name)
+        letter = self.boxes.open(name, instance, self._engine.clock.monotonic())
+        if letter is not None:
+            instance.inbox.append(letter)
+        return letter is not None
 
     async def _await_arrival(self, instance: Instance) -> None:
         assert instance.arrived is not None

@@ -1,0 +1,634 @@
+"""Lifecycle, registry, starts, messages, signals and instances, in memory and on stores."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from perkey import (
+    InvalidState,
+    InvalidValue,
+    NotFound,
+    QueueFull,
+    StillRunning,
+    Timeout,
+    UsageError,
+)
+from perkey.engine.definitions import Definition, define, every, message, process, signal
+from perkey.engine.engine import AsyncEngine
+from perkey.engine.facts import Fact
+from perkey.engine.instances import Context, InstanceState
+from perkey.engine.lifecycle import State
+from perkey.engine.limits import EngineLimits
+
+
+async def quick(ctx: Context) -> Any:
+    return ctx.message.payload if ctx.message else ctx.variables
+
+
+async def waits(ctx: Context) -> None:
+    await asyncio.Event().wait()
+
+
+async def until(reached: Any) -> None:
+    """Wait for a condition that other tasks bring about; fails after 10 s."""
+    async with asyncio.timeout(10):
+        while not reached():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def order(body: Any = quick, *starts: Any) -> Definition:
+    return define("order", body, starts)
+
+
+# -------------------------------------------------------------------------- lifecycle
+
+
+async def test_a_whole_life_is_readable_at_every_moment(engine: AsyncEngine) -> None:
+    seen = [engine.state]
+    await engine.run()
+    seen.append(engine.state)
+    await engine.pause()
+    seen.append(engine.state)
+    await engine.resume()
+    await engine.shutdown()
+    seen.append(engine.state)
+    assert seen == [State.NOT_STARTED, State.STARTED, State.PAUSED, State.STOPPED]
+
+
+async def test_of_many_runs_exactly_one_wins(engine: AsyncEngine) -> None:
+    answers = await asyncio.gather(*[engine.run() for _ in range(16)], return_exceptions=True)
+    assert answers.count(None) == 1
+    refused = [str(each) for each in answers if each is not None]
+    assert all(text.startswith("Run: engine already start") for text in refused)
+
+
+async def test_a_stopped_engine_does_not_run_again(engine: AsyncEngine) -> None:
+    await engine.shutdown()
+    await engine.shutdown()
+    with pytest.raises(InvalidState, match="Run: engine already stopped"):
+        await engine.run()
+
+
+async def test_shutdown_while_starting_is_refused() -> None:
+    gate = asyncio.Event()
+
+    class Slow:
+        async def open(self, key: str, start: Any) -> None:
+            await gate.wait()
+
+        async def close(self, key: str, start: Any) -> None:
+            pass
+
+    engine = AsyncEngine(broker=Slow())
+    await engine.register_process(order(quick, message("m")))
+    running = asyncio.create_task(engine.run())
+    await asyncio.sleep(0)
+    assert engine.state is State.STARTING
+    with pytest.raises(InvalidState, match="engine is starting"):
+        await engine.shutdown()
+    gate.set()
+    await running
+    await engine.shutdown()
+
+
+class Failing:
+    """A broker whose ``nth`` open fails."""
+
+    def __init__(self, nth: int) -> None:
+        self.left = nth
+        self.open_now: list[tuple[str, str]] = []
+
+    async def open(self, key: str, start: Any) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise ConnectionError("the broker is down")
+        self.open_now.append((key, start.trigger))
+
+    async def close(self, key: str, start: Any) -> None:
+        self.open_now.remove((key, start.trigger))
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+async def test_a_run_that_fails_on_the_way_leaves_nothing_and_can_be_repeated(nth: int) -> None:
+    broker = Failing(nth)
+    engine = AsyncEngine(broker=broker)
+    await engine.register_process(order(quick, message("a"), message("b")))
+    await engine.register_process(define("other", quick, [message("c")]))
+    with pytest.raises(ConnectionError):
+        await engine.run()
+    assert (engine.state, broker.open_now) == (State.NOT_STARTED, [])
+    await engine.run()
+    assert sorted(broker.open_now) == [
+        ("order", "message:a"),
+        ("order", "message:b"),
+        ("other", "message:c"),
+    ]
+    await engine.shutdown()
+    assert broker.open_now == []
+
+
+@pytest.mark.parametrize("nth", [2, 3])
+async def test_a_redeploy_that_fails_leaves_the_old_version_wired(nth: int) -> None:
+    broker = Failing(99)
+    engine = AsyncEngine(broker=broker)
+    await engine.register_process(order(quick, message("a")))
+    await engine.run()
+    broker.left = nth - 1
+    with pytest.raises(ConnectionError):
+        await engine.register_process(order(quick, message("a"), message("b"), message("c")))
+    assert broker.open_now == [("order", "message:a")]
+    assert [each.version for each in engine.registrations("order")] == [1]
+    assert (await engine.publish("a")).outcome == "started"
+    broker.left = 99
+    assert (await engine.register_process(order(quick, message("b")))).version == 3
+    await engine.shutdown()
+
+
+async def test_update_state_moves_only_between_started_and_paused(engine: AsyncEngine) -> None:
+    for new in State:
+        with pytest.raises(InvalidState):
+            engine.update_state(new)
+    await engine.run()
+    engine.update_state(State.PAUSED)
+    engine.update_state(State.STARTED)
+    await engine.shutdown()
+    with pytest.raises(InvalidState):
+        engine.update_state(State.STARTED)
+
+
+async def test_a_shutdown_names_what_does_not_stop_and_returns_in_time() -> None:
+    engine = AsyncEngine()
+    done = asyncio.Event()
+
+    async def stubborn(ctx: Context) -> None:
+        while not done.is_set():
+            try:
+                await done.wait()
+            except asyncio.CancelledError:
+                continue
+
+    await engine.register_process(order(stubborn))
+    await engine.run()
+    handle = await engine.start_latest("order")
+    await asyncio.sleep(0)
+    with pytest.raises(StillRunning) as left:
+        await engine.shutdown(0.05)
+    assert (left.value.ids, engine.state) == ([handle.id], State.STOPPED)
+    done.set()
+
+
+async def test_concurrent_shutdowns_tear_down_once(engine: AsyncEngine) -> None:
+    facts: list[Fact] = []
+    await engine.register_process(order(waits))
+    await engine.run()
+
+    async def note(fact: Fact) -> None:
+        facts.append(fact)
+
+    engine.observe(note)
+    handles = [await engine.start_latest("order") for _ in range(5)]
+    await asyncio.gather(*[engine.shutdown(5) for _ in range(8)])
+    assert {handle.state for handle in handles} == {InstanceState.CANCELLED}
+    await asyncio.sleep(0.01)
+    assert [fact.detail for fact in facts if fact.kind == "engine"] == ["stopped"]
+
+
+async def test_a_process_may_shut_its_engine_down(engine: AsyncEngine) -> None:
+    async def last(ctx: Context) -> str:
+        await ctx.engine.shutdown(2)
+        return "the last word"
+
+    await engine.register_process(order(last))
+    await engine.run()
+    handle = await engine.start_latest("order")
+    await until(lambda: engine.state is State.STOPPED)
+    assert handle.state in (InstanceState.COMPLETED, InstanceState.CANCELLED, InstanceState.RUNNING)
+
+
+async def test_drain_lets_the_running_ones_finish_and_starts_nothing(engine: AsyncEngine) -> None:
+    go = asyncio.Event()
+
+    async def body(ctx: Context) -> str:
+        await go.wait()
+        return "finished"
+
+    await engine.register_process(order(body))
+    await engine.run()
+    handle = await engine.start_latest("order")
+    draining = asyncio.create_task(engine.drain(5))
+    await asyncio.sleep(0)
+    with pytest.raises(InvalidState, match="draining"):
+        await engine.start_latest("order")
+    go.set()
+    await draining
+    assert (engine.state, handle.result()) == (State.STOPPED, "finished")
+
+
+async def test_pause_holds_back_starts_messages_and_registrations(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("m")))
+    await engine.run()
+    await engine.pause()
+    assert (await engine.publish("m", 1)).outcome == "buffered"
+    handle = await engine.start_latest("order", variables={"n": 2})
+    await engine.register_process(order(quick, message("m"), message("n")))
+    assert (await engine.publish("n", 3)).outcome == "buffered"
+    await asyncio.sleep(0.01)
+    assert handle.state is InstanceState.PENDING
+    await engine.resume()
+    results = [await each.wait(2) for each in engine.instances("order")]
+    assert results == [InstanceState.COMPLETED] * 3
+    found = sorted((each.version, str(each.result())) for each in engine.instances("order"))
+    assert found == [(1, "{'n': 2}"), (2, "1"), (2, "3")]
+
+
+@pytest.mark.parametrize("policy", ["refuse", "drop_oldest"])
+async def test_what_a_paused_engine_holds_back_is_bounded(policy: str) -> None:
+    engine = AsyncEngine(limits=EngineLimits(buffered=2, when_full=policy))
+    await engine.register_process(order(quick, message("m")))
+    await engine.run()
+    await engine.pause()
+    for n in range(2):
+        await engine.publish("m", n)
+    if policy == "refuse":
+        with pytest.raises(QueueFull):
+            await engine.publish("m", 2)
+    else:
+        await engine.publish("m", 2)
+    await engine.resume()
+    for each in engine.instances():
+        await each.wait(1)
+    expected = [0, 1] if policy == "refuse" else [1, 2]
+    assert [each.result() for each in engine.instances()] == expected
+    await engine.shutdown()
+
+
+# --------------------------------------------------------------------------- registry
+
+
+async def test_versions_count_and_are_never_given_again(engine: AsyncEngine) -> None:
+    first = await engine.register_process(order())
+    second = await engine.register_process(order())
+    await engine.unregister_version(second)
+    third = await engine.register_process(order())
+    await engine.unregister_process("order")
+    fourth = await engine.register_process(order())
+    assert [each.version for each in (first, second, third, fourth)] == [1, 2, 3, 4]
+    assert [each.version for each in engine.registrations("order")] == [4]
+
+
+async def test_the_newest_remaining_version_is_promoted(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("a")))
+    second = await engine.register_process(order(quick, message("b")))
+    await engine.run()
+    assert [each.trigger for each in engine.starters()] == ["message:b"]
+    await engine.unregister_version(second)
+    assert [each.trigger for each in engine.starters()] == ["message:a"]
+    assert (await engine.publish("a")).outcome == "started"
+    assert (await engine.publish("b")).outcome == "dropped"
+
+
+async def test_the_same_content_may_be_deduplicated(engine: AsyncEngine) -> None:
+    first = await engine.register_process(order(quick, message("m")))
+    assert await engine.register_process(order(quick, message("m")), dedupe=True) == first
+    assert (await engine.register_process(order(quick), dedupe=True)).version == 2
+
+
+async def test_a_receipt_is_refused_once_unregistered_or_by_another_engine(
+    engine: AsyncEngine,
+) -> None:
+    receipt = await engine.register_process(order())
+    await engine.run()
+    await engine.start_process(receipt)
+    await engine.unregister_version(receipt)
+    with pytest.raises(NotFound):
+        await engine.start_process(receipt)
+    with pytest.raises(NotFound):
+        await engine.unregister_version(receipt)
+    other = AsyncEngine()
+    with pytest.raises(InvalidState, match="another engine"):
+        await other.unregister_version(receipt)
+
+
+async def test_running_instances_keep_the_version_they_started_with(engine: AsyncEngine) -> None:
+    await engine.register_process(order(waits))
+    await engine.run()
+    old = await engine.start_latest("order")
+    await engine.register_process(order(quick))
+    new = await engine.start_latest("order")
+    assert (old.version, new.version) == (1, 2)
+    assert await new.wait(2) is InstanceState.COMPLETED
+    assert (await engine.start_version("order", 1)).version == 1
+    with pytest.raises(NotFound):
+        await engine.start_version("order", 3)
+    for number in (0, -1, True, "1"):
+        with pytest.raises(UsageError):
+            await engine.start_version("order", number)  # type: ignore[arg-type]
+
+
+async def test_manual_versions_open_no_triggers(engine: AsyncEngine) -> None:
+    await engine.run()
+    receipt = await engine.register_process(order(quick, message("m")), manual=True)
+    assert engine.starters() == []
+    assert (await engine.publish("m")).outcome == "dropped"
+    assert await (await engine.start_process(receipt)).wait(2) is InstanceState.COMPLETED
+
+
+@pytest.mark.parametrize("bad", [None, "order", quick, 5])
+async def test_a_bad_definition_changes_nothing(engine: AsyncEngine, bad: Any) -> None:
+    with pytest.raises(UsageError):
+        await engine.register_process(bad)
+    assert engine.registrations("order") == []
+
+
+def test_a_definition_is_checked_where_it_is_made() -> None:
+    for call in (
+        lambda: define("", quick),
+        lambda: define("order", 5),  # type: ignore[arg-type]
+        lambda: define("order", quick, ["m"]),  # type: ignore[list-item]
+        lambda: define("order", quick, [message("m"), message("m")]),
+        lambda: message(""),
+        lambda: every("often"),
+    ):
+        with pytest.raises(UsageError):
+            call()
+
+
+# --------------------------------------------------------------------------- messages
+
+
+async def test_without_a_key_each_message_starts_one(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("placed")))
+    await engine.run()
+    published = [await engine.publish("placed", n) for n in range(20)]
+    assert {each.outcome for each in published} == {"started"}
+    handles = [engine.instance(each.instance) for each in published]
+    for handle in handles:
+        await handle.wait(2)
+    assert [handle.result() for handle in handles] == list(range(20))
+
+
+async def collects(ctx: Context) -> list[Any]:
+    return [ctx.correlation, await ctx.receive("paid"), await ctx.receive("placed")]
+
+
+async def test_with_a_key_one_lives_and_gets_what_comes_later(engine: AsyncEngine) -> None:
+    await engine.register_process(order(collects, message("placed", key="id")))
+    await engine.run()
+    first = await engine.publish("placed", {"id": 7})
+    again = await engine.publish("placed", {"id": 7, "more": True})
+    other = await engine.publish("placed", {"id": 8})
+    assert (first.outcome, again.outcome, other.outcome) == ("started", "delivered", "started")
+    assert again.instance == first.instance != other.instance
+    handle = engine.instance(first.instance)
+    paid = await engine.publish("paid", {"sum": 1}, key="7", ttl=5)
+    assert paid.outcome in ("delivered", "waiting")
+    assert await handle.wait(5) is InstanceState.COMPLETED
+    assert handle.result() == ["7", {"sum": 1}, {"id": 7, "more": True}]
+    assert (await engine.publish("placed", {"id": 7})).outcome == "started"
+
+
+async def test_a_message_waits_for_whoever_receives_it_later(engine: AsyncEngine) -> None:
+    async def body(ctx: Context) -> Any:
+        return await ctx.receive("paid", timeout="5s")
+
+    await engine.register_process(order(body))
+    await engine.run()
+    assert (await engine.publish("paid", 1, key="b7", ttl=5)).outcome == "waiting"
+    handle = await engine.start_latest("order", business_key="b7")
+    assert await handle.wait(5) is InstanceState.COMPLETED
+    assert handle.result() == 1
+    assert (await engine.publish("paid", 2, key="b7")).outcome == "dropped"
+
+
+async def test_an_unmatched_message_waits_for_its_trigger(engine: AsyncEngine) -> None:
+    await engine.run()
+    assert (await engine.publish("placed", 1, ttl=5)).outcome == "waiting"
+    await engine.register_process(order(quick, message("placed")))
+    (handle,) = engine.instances("order")
+    await handle.wait(2)
+    assert handle.result() == 1
+
+
+async def test_a_redelivery_is_harmless(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("placed")))
+    await engine.run()
+    sent = await asyncio.gather(*[engine.publish("placed", 1, message_id="m1") for _ in range(8)])
+    assert sorted(each.outcome for each in sent) == ["duplicate"] * 7 + ["started"]
+    assert len({each.instance for each in sent}) == len(engine.instances()) == 1
+
+
+async def test_an_unreadable_key_is_set_aside_and_the_trigger_lives_on(
+    engine: AsyncEngine,
+) -> None:
+    await engine.register_process(order(quick, message("placed", key="id")))
+    await engine.run()
+    for payload in ({"no": 1}, None, {"id": None}, {"id": ""}, {"id": True}):
+        assert (await engine.publish("placed", payload)).outcome == "dead-letter"
+    assert len(engine.dead_letters()) == 5
+    assert "KeyError" in engine.dead_letters()[0][1]
+    assert (await engine.publish("placed", {"id": 1})).outcome == "started"
+
+
+async def test_one_message_starts_one_process(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("placed")))
+    await engine.run()
+    with pytest.raises(InvalidState, match="already starts process 'order'"):
+        await engine.register_process(define("other", quick, [message("placed")]))
+    assert engine.registrations("other") == []
+
+
+async def test_a_signal_reaches_every_process(engine: AsyncEngine) -> None:
+    for key in ("a", "b"):
+        await engine.register_process(define(key, quick, [signal("recall")]))
+    await engine.run()
+    handles = await engine.signal("recall", "all")
+    assert [await each.wait(2) for each in handles] == [InstanceState.COMPLETED] * 2
+    assert sorted(each.key for each in handles) == ["a", "b"]
+    assert await engine.signal("nobody") == []
+
+
+async def test_a_burst_starts_as_many(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("placed")))
+    await engine.run()
+    await asyncio.gather(*[engine.publish("placed", n) for n in range(200)])
+    for each in engine.instances():
+        await each.wait(20)
+    assert sorted(each.result() for each in engine.instances()) == list(range(200))
+
+
+async def test_redeploys_lose_and_double_nothing(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("placed")))
+    await engine.run()
+    done = asyncio.Event()
+
+    async def redeploy() -> None:
+        while not done.is_set():
+            await engine.register_process(order(quick, message("placed")))
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(redeploy())
+    for n in range(200):
+        assert (await engine.publish("placed", n)).outcome == "started"
+        await asyncio.sleep(0)
+    done.set()
+    await task
+    for each in engine.instances():
+        await each.wait(20)
+    assert sorted(each.result() for each in engine.instances()) == list(range(200))
+    assert len({each.version for each in engine.instances()}) > 1
+
+
+# -------------------------------------------------------------------------- instances
+
+
+async def test_a_step_runs_once_and_its_result_is_kept(engine: AsyncEngine) -> None:
+    calls: list[int] = []
+
+    async def body(ctx: Context) -> list[Any]:
+        def pay(amount: int) -> dict[str, int]:
+            calls.append(amount)
+            return {"paid": amount}
+
+        return [await ctx.step("pay", pay, 5), await ctx.step("pay", pay, 6)]
+
+    await engine.register_process(order(body))
+    await engine.run()
+    handle = await engine.start_latest("order")
+    await handle.wait(2)
+    assert (handle.result(), calls) == ([{"paid": 5}, {"paid": 5}], [5])
+    assert handle.steps() == {"pay": {"paid": 5}}
+
+
+async def test_a_sync_body_runs_on_a_thread(engine: AsyncEngine) -> None:
+    def body(ctx: Any) -> list[Any]:
+        ctx.sleep(0.01)
+        return [ctx.step("one", lambda: 1), ctx.receive("paid", timeout="5s")]
+
+    await engine.register_process(order(body))
+    await engine.run()
+    handle = await engine.start_latest("order")
+    assert (await engine.publish("paid", 2, key=handle.id, ttl=5)).instance in ("", handle.id)
+    assert await handle.wait(5) is InstanceState.COMPLETED
+    assert handle.result() == [1, 2]
+
+
+async def test_a_failed_instance_says_why(engine: AsyncEngine) -> None:
+    async def body(ctx: Context) -> None:
+        raise ValueError("out of stock")
+
+    await engine.register_process(order(body))
+    await engine.run()
+    handle = await engine.start_latest("order")
+    assert await handle.wait(2) is InstanceState.FAILED
+    assert handle.error == "ValueError: out of stock"
+    with pytest.raises(UsageError, match="out of stock"):
+        handle.result()
+
+
+async def test_waiting_and_cancelling_are_bounded(engine: AsyncEngine) -> None:
+    await engine.register_process(order(waits))
+    await engine.run()
+    handle = await engine.start_latest("order")
+    with pytest.raises(Timeout):
+        await handle.wait(0.01)
+    assert await handle.cancel() is InstanceState.CANCELLED
+    assert await handle.cancel() is InstanceState.CANCELLED
+
+
+async def test_a_receive_may_time_out(engine: AsyncEngine) -> None:
+    async def body(ctx: Context) -> str:
+        try:
+            await ctx.receive("paid", timeout="20ms")
+        except Timeout:
+            return "gave up"
+        return "paid"
+
+    await engine.register_process(order(body))
+    await engine.run()
+    handle = await engine.start_latest("order")
+    await handle.wait(5)
+    assert handle.result() == "gave up"
+
+
+async def test_one_idempotency_key_is_one_instance(engine: AsyncEngine) -> None:
+    calls: list[int] = []
+
+    async def body(ctx: Context) -> None:
+        calls.append(1)
+
+    await engine.register_process(order(body))
+    await engine.run()
+    handles = await asyncio.gather(
+        *[engine.start_latest("order", idempotency_key="k") for _ in range(64)]
+    )
+    await handles[0].wait(2)
+    assert (len(set(handles)), calls) == (1, [1])
+
+
+async def test_finished_instances_are_bounded_and_can_be_forgotten() -> None:
+    engine = AsyncEngine(limits=EngineLimits(finished=3))
+    await engine.register_process(order())
+    await engine.run()
+    handles = [await engine.start_latest("order") for _ in range(5)]
+    for handle in handles:
+        await handle.wait(1)
+    assert [each.id for each in engine.instances()] == [each.id for each in handles[2:]]
+    engine.forget([handles[2].id])
+    with pytest.raises(NotFound):
+        engine.instance(handles[2].id)
+    with pytest.raises(NotFound):
+        engine.forget([handles[3].id, "never"])
+    assert len(engine.instances()) == 2
+    await engine.shutdown()
+
+
+async def test_variables_must_be_json(engine: AsyncEngine) -> None:
+    await engine.register_process(order())
+    await engine.run()
+    with pytest.raises(InvalidValue):
+        await engine.start_latest("order", variables={"x": object()})
+    assert engine.instances() == []
+
+
+async def test_observers_harm_nobody(engine: AsyncEngine) -> None:
+    async def raises(fact: Fact) -> None:
+        raise RuntimeError("no")
+
+    async def never(fact: Fact) -> None:
+        await asyncio.Event().wait()
+
+    broken, stuck = engine.observe(raises), engine.observe(never, limit=2)
+    await engine.register_process(order())
+    await engine.run()
+    for _ in range(5):
+        await (await engine.start_latest("order")).wait(2)
+    await asyncio.sleep(0.02)
+    assert broken.errors > 5
+    assert stuck.dropped > 0
+    stuck.cancel()
+
+
+async def test_a_timer_starts_and_stops_with_its_version() -> None:
+    engine = AsyncEngine()
+    receipt = await engine.register_process(order(quick, every("20ms")))
+    await engine.run()
+    await until(lambda: len(engine.instances()) >= 3)
+    dues = [each.result() for each in engine.instances() if each.state.ended]
+    assert len(set(dues)) == len(dues)
+    assert all(due % 20 == 0 for due in dues)
+    await engine.unregister_version(receipt)
+    count = len(engine.instances())
+    await asyncio.sleep(0.06)  # three more ticks would have come
+    assert len(engine.instances()) == count
+    await engine.shutdown()
+
+
+def test_a_definition_can_be_called_as_in_a_unit_test() -> None:
+    @process("double")
+    def double(ctx: Any) -> int:
+        return int(ctx) * 2
+
+    assert double(21) == 42
