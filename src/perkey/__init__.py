@@ -62,6 +62,7 @@ from perkey.errors import (
 if TYPE_CHECKING:
     from perkey.board import AsyncBoard, Board
     from perkey.documents import AsyncDocuments, Documents
+    from perkey.engine import AsyncEngine, Engine
     from perkey.leases import AsyncLease, AsyncLeases, Lease, Leases
     from perkey.ledger import AsyncLedger, Ledger
     from perkey.locks import KeyedLocks, Sections
@@ -78,6 +79,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "AsyncBoard": "perkey.board",
     "AsyncDocuments": "perkey.documents",
+    "AsyncEngine": "perkey.engine",
     "AsyncLease": "perkey.leases",
     "AsyncLeases": "perkey.leases",
     "AsyncLedger": "perkey.ledger",
@@ -87,6 +89,7 @@ _LAZY = {
     "Change": "perkey.store.views",
     "Document": "perkey.store.views",
     "Documents": "perkey.documents",
+    "Engine": "perkey.engine",
     "Fence": "perkey.store.transaction",
     "Gap": "perkey.store.views",
     "KeyedLocks": "perkey.locks",
@@ -109,6 +112,7 @@ __all__ = [
     "AccountFrozen",
     "AsyncBoard",
     "AsyncDocuments",
+    "AsyncEngine",
     "AsyncLease",
     "AsyncLeases",
     "AsyncLedger",
@@ -124,6 +128,7 @@ __all__ = [
     "ConflictExhausted",
     "Document",
     "Documents",
+    "Engine",
     "Expired",
     "Fence",
     "ForkedStore",

@@ -1,0 +1,246 @@
+"""Several engines on one store: versions, recovery, fencing, ticks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perkey
+from perkey.engine import AsyncEngine, EngineLimits, InstanceState, State, define, every, message
+from perkey.engine.instances import Context
+
+SOON = EngineLimits(lease_s=0.6)
+
+
+async def until(reached: Any, seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not reached():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def die(engine: AsyncEngine) -> None:
+    """What a power cut leaves: no task of the engine ever runs again, nothing is written."""
+    if engine._keeper is not None:
+        engine._keeper.cancel()
+    await engine._hub.stop()
+    engine._cell.swap(State.STARTED, State.STOPPING)  # its tasks end without a word
+    for instance in list(engine._runner._running.values()):
+        if instance.task is not None:
+            instance.task.cancel()
+    await asyncio.sleep(0)
+
+
+def work(calls: list[str], gate: asyncio.Event) -> Any:
+    async def body(ctx: Context) -> list[Any]:
+        first = await ctx.step("first", lambda: calls.append("first") or len(calls))
+        if not gate.is_set():
+            await gate.wait()
+        second = await ctx.step("second", lambda: calls.append("second") or len(calls))
+        return [first, second]
+
+    return define("order", body, [message("placed", key="id")])
+
+
+async def test_another_engine_goes_on_at_the_first_unfinished_step(tmp_path: Path) -> None:
+    calls: list[str] = []
+    gate = asyncio.Event()
+    async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db") as store:
+        one, two = AsyncEngine(store, limits=SOON), AsyncEngine(store, limits=SOON)
+        for engine in (one, two):
+            await engine.register_process(work(calls, gate))
+            await engine.run()
+        published = await one.publish("placed", {"id": 1})
+        await until(lambda: calls == ["first"])
+        await die(one)
+        await until(lambda: two.instances("order"))
+        (handle,) = two.instances("order")
+        gate.set()
+        assert await handle.wait(20) is InstanceState.COMPLETED
+        assert (handle.id, handle.result(), calls) == (
+            published.instance,
+            [1, 2],
+            ["first", "second"],
+        )
+        await two.shutdown()
+
+
+async def test_an_engine_that_lost_its_lease_stores_nothing_more(tmp_path: Path) -> None:
+    calls: list[str] = []
+    gate = asyncio.Event()
+    async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db") as store:
+        one, two = AsyncEngine(store, limits=SOON), AsyncEngine(store, limits=SOON)
+        for engine in (one, two):
+            await engine.register_process(work(calls, gate))
+            await engine.run()
+        await one.publish("placed", {"id": 1})
+        await until(lambda: calls == ["first"])
+        assert one._keeper is not None
+        one._keeper.cancel()  # alive, but it no longer renews
+        await until(lambda: two.instances("order"))
+        gate.set()
+        (theirs,) = two.instances("order")
+        (ours,) = one.instances("order")
+        assert await theirs.wait(20) is InstanceState.COMPLETED
+        await ours.wait(20)
+        assert ours.state is InstanceState.CANCELLED
+        assert theirs.result()[0] == 1
+        for engine in (one, two):
+            await engine.shutdown()
+
+
+async def test_a_missing_version_fails_that_instance_loudly(tmp_path: Path) -> None:
+    calls: list[str] = []
+    async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db") as store:
+        one, two = AsyncEngine(store, limits=SOON), AsyncEngine(store, limits=SOON)
+        await one.register_process(work(calls, asyncio.Event()))
+        await two.register_process(define("order", lambda ctx: None, [message("placed", key="id")]))
+        for engine in (one, two):
+            await engine.run()
+        await one.publish("placed", {"id": 1})
+        await until(lambda: calls == ["first"])
+        await die(one)
+        await until(lambda: two.instances("order"))
+        (handle,) = two.instances("order")
+        assert await handle.wait(20) is InstanceState.FAILED
+        assert "version 1 of 'order'" in handle.error
+        await two.shutdown()
+
+
+async def test_versions_outlive_their_engine(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/e.db"
+
+    async def old(ctx: Context) -> str:
+        return "old"
+
+    async def new(ctx: Context) -> str:
+        return "new"
+
+    numbers = []
+    for bodies in ([old], [old, new], [new], [old, new]):
+        async with await perkey.aopen(url) as store:
+            engine = AsyncEngine(store)
+            given = [await engine.register_process(define("order", body)) for body in bodies]
+            numbers.append([each.version for each in given])
+            await engine.shutdown()
+    assert numbers == [[1], [1, 2], [2], [1, 2]]
+
+
+async def test_messages_reach_an_instance_of_another_engine(tmp_path: Path) -> None:
+    async def body(ctx: Context) -> Any:
+        return [await ctx.receive("paid"), await ctx.receive("placed")]
+
+    async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db") as store:
+        one, two = AsyncEngine(store), AsyncEngine(store)
+        for engine in (one, two):
+            await engine.register_process(define("order", body, [message("placed", key="id")]))
+            await engine.run()
+        first = await one.publish("placed", {"id": 1})
+        again = await two.publish("placed", {"id": 1, "n": 2}, message_id="m")
+        assert (again.outcome, again.instance) == ("delivered", first.instance)
+        assert (await one.publish("placed", {"id": 1}, message_id="m")).outcome == "duplicate"
+        await two.publish("paid", 5, key="1", ttl=20)
+        handle = one.instance(first.instance)
+        assert await handle.wait(20) is InstanceState.COMPLETED
+        assert handle.result() == [5, {"id": 1, "n": 2}]
+        for engine in (one, two):
+            await engine.shutdown()
+
+
+async def test_a_tick_fires_in_one_engine(tmp_path: Path) -> None:
+    async def body(ctx: Context) -> Any:
+        return ctx.message.payload if ctx.message else None
+
+    async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db") as store:
+        engines = [AsyncEngine(store) for _ in range(3)]
+        for engine in engines:
+            await engine.register_process(define("tick", body, [every("100ms")]))
+            await engine.run()
+        await until(lambda: sum(len(engine.instances()) for engine in engines) >= 4)
+        for engine in engines:
+            await engine.drain(20)
+        dues = [each.result() for engine in engines for each in engine.instances()]
+        assert len(dues) == len(set(dues)) >= 4
+
+
+WORKER = """
+import asyncio, sys, perkey
+from perkey.engine import AsyncEngine, EngineLimits, define, message
+
+async def body(ctx):
+    total = 0
+    for n in range(3):
+        total += await ctx.step(f"s{n}", lambda n=n: (print(ctx.id, n, flush=True), n)[1])
+    return total
+
+async def main(url, start):
+    async with await perkey.aopen(url) as store:
+        engine = AsyncEngine(store, limits=EngineLimits(lease_s=0.5))
+        await engine.register_process(define("job", body))
+        await engine.run()
+        for n in range(start):
+            await engine.start_latest("job", idempotency_key=str(n))
+            print("acknowledged", n, flush=True)
+        while True:
+            await asyncio.sleep(0.05)
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+ROUNDS = int(os.environ.get("PERKEY_ENGINE_ROUNDS", "3"))
+
+
+@pytest.mark.parametrize("round_", range(ROUNDS))
+def test_kill_9_of_one_of_two_engines_loses_nothing(tmp_path: Path, round_: int) -> None:
+    """Whatever was acknowledged ends, and no step has two stored results."""
+    url = f"sqlite:///{tmp_path}/e.db"
+    victim = subprocess.Popen([sys.executable, "-c", WORKER, url, "40"], stdout=subprocess.PIPE)
+    assert victim.stdout is not None
+    acknowledged = 0
+    for line in victim.stdout:
+        acknowledged += line.startswith(b"acknowledged")
+        if acknowledged == 5 + 9 * round_:
+            break
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    victim.stdout.close()
+    asyncio.run(_finish(url, acknowledged))
+
+
+async def _finish(url: str, acknowledged: int) -> None:
+    async def body(ctx: Context) -> int:
+        total = 0
+        for n in range(3):
+            total += await ctx.step(f"s{n}", lambda n=n: n)
+        return total
+
+    from perkey.engine.journal import _stored
+    from perkey.flows import steps
+
+    def scan(prefix: str) -> Any:
+        return (yield steps.Scan(prefix, "", 1000))
+
+    async with await perkey.aopen(url) as store:
+        records = await store.run(scan("p/i/"))
+        version = define("job", body)
+        object.__setattr__(version, "digest", _stored.decode(records[0].body).digest)
+        engine = AsyncEngine(store, limits=SOON)
+        await engine.register_process(version)
+        await engine.run()
+
+        async def states() -> list[str]:
+            found = [_stored.decode(each.body) for each in await store.run(scan("p/i/"))]
+            assert all(each.result == 3 for each in found if each.state == "completed")
+            return [each.state for each in found]
+
+        async with asyncio.timeout(60):
+            while set(await states()) != {"completed"}:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert len(await states()) >= acknowledged
+        await engine.shutdown()
