@@ -12,6 +12,8 @@ with Engine() as engine:
     engine.publish("order placed", {"order_id": "o-1"})
 """
 
+from __future__ import annotations
+
 from perkey.engine.definitions import Definition, cron, define, every, message, process, signal
 from perkey.engine.dispatch import Published
 from perkey.engine.engine import AsyncEngine

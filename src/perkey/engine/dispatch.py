@@ -252,7 +252,7 @@ class Dispatcher:
 
     def _bury(self, letter: _Letter, process: str, error: Exception) -> Published:
         self._dead.append((letter.message, f"{type(error).__name__}: {error}"))
-        self._engine.tell("dead-letter", process, letter.message.name)
+        self._runner.facts.tell("dead-letter", process, detail=letter.message.name)
         return Published("dead-letter")
 
     def dead_letters(self) -> list[tuple[Delivered, str]]:

@@ -19,7 +19,7 @@ from perkey.engine.dispatch import Dispatcher, Published
 from perkey.engine.facts import Facts, Observer, Subscription
 from perkey.engine.guarded import outside
 from perkey.engine.hub import Broker, Hub, LocalBroker
-from perkey.engine.instances import Delivered, Handle, Instance
+from perkey.engine.instances import Delivered, Handle
 from perkey.engine.journal import Journal
 from perkey.engine.lifecycle import Cell, State, move_by_hand
 from perkey.engine.limits import EngineLimits
@@ -62,8 +62,8 @@ class AsyncEngine:
         self._facts = Facts()
         self._stopped = asyncio.Event()
         self._journal = None if store is None else Journal(store, self.id, self.limits.lease_s)
-        self._hub = Hub(broker or LocalBroker(), self._tick, self.now_ms)
         self._runner = Runner(self, self._registry, self._journal, self._facts)
+        self._hub = Hub(broker or LocalBroker(), self._tick, self._runner.now_ms)
         self._dispatch = Dispatcher(self._registry, self._hub, self._runner, self._journal, self)
         self._draining = False
         self._keeper: asyncio.Task[None] | None = None
@@ -327,7 +327,7 @@ class AsyncEngine:
         instance = await self._runner.start(
             version, variables or {}, business_key, idempotency_key=idempotency_key
         )
-        return Handle(self, instance)
+        return Handle(self._runner, instance)
 
     def _check_starts(self) -> None:
         outside("an instance was started")
@@ -365,7 +365,7 @@ class AsyncEngine:
         """Start one instance in every process that declares this signal."""
         self._check_starts()
         started = await self._dispatch.signal(name, payload)
-        return [Handle(self, instance) for instance in started]
+        return [Handle(self._runner, instance) for instance in started]
 
     async def _tick(self, key: str, timer: Timer, due: int) -> None:
         if self.state is not State.STARTED or self._draining:
@@ -387,51 +387,21 @@ class AsyncEngine:
         found = self._runner.find(instance_id)
         if found is None:
             raise NotFound(f"this engine knows no instance {instance_id!r}", key=instance_id)
-        return Handle(self, found)
+        return Handle(self._runner, found)
 
     def instances(self, key: str = "") -> list[Handle]:
         """All known instances, running and finished, of one process or of all."""
-        return [Handle(self, each) for each in self._runner.all() if not key or each.key == key]
+        return [
+            Handle(self._runner, each) for each in self._runner.all() if not key or each.key == key
+        ]
 
     def forget(self, ids: list[str]) -> None:
         """Drop finished instances from memory; all or none, ``InvalidState`` if one runs."""
         self._runner.forget(ids)
 
-    def tell(self, kind: str, key: str, detail: str) -> None:
-        """Tell the observers a fact."""
-        self._facts.tell(kind, key, detail=detail)
-
-    def request_cancel(self, instance: Instance) -> None:
-        """Ask an instance to stop."""
-        self._runner.cancel(instance)
-
     def observe(self, observer: Observer, *, limit: int = 256) -> Subscription:
         """Send facts to ``observer`` through a queue of ``limit``; it can harm nobody."""
         return self._facts.observe(observer, limit)
-
-    async def now_ms(self) -> int:
-        """The engine's time: its store's, else the clock's."""
-        if self.store is not None:
-            return await self.store.now_ms()
-        return self.clock.now_ms()
-
-    async def keep_step(self, instance: Instance, name: str, value: Any) -> None:
-        """Commit a step's result, where this engine is durable."""
-        await self._runner.keep_step(instance, name, value)
-
-    async def take_message(self, instance: Instance, name: str, step: str) -> Any:
-        """Wait for a message in an instance's inbox."""
-        return await self._runner.take_message(instance, name, step)
-
-    def stop_waiting(self, instance: Instance, name: str) -> None:
-        """An instance no longer waits for this message."""
-        self._runner.boxes.close(name, instance)
-
-    def need_store(self, what: str) -> AsyncStore:
-        """The store, or a clear error."""
-        if self.store is None:
-            raise NotSupported(f"{what} needs a store: AsyncEngine(store)")
-        return self.store
 
     # ------------------------------------------------------------------------- recovery
 

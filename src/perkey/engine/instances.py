@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perkey.board import AsyncBoard
     from perkey.engine.engine import AsyncEngine
     from perkey.engine.registry import Version
+    from perkey.engine.runner import Runner
     from perkey.ledger import AsyncLedger
 
 
@@ -100,10 +101,10 @@ class Instance:
 class Handle:
     """A view of one instance, equal to every other handle on it."""
 
-    __slots__ = ("_engine", "_instance")
+    __slots__ = ("_instance", "_runner")
 
-    def __init__(self, engine: AsyncEngine, instance: Instance) -> None:
-        self._engine = engine
+    def __init__(self, runner: Runner, instance: Instance) -> None:
+        self._runner = runner
         self._instance = instance
 
     @property
@@ -159,7 +160,7 @@ class Handle:
 
     async def cancel(self, timeout: float | None = 10.0) -> InstanceState:
         """Ask it to stop and wait until it has; ``StillRunning`` after ``timeout`` seconds."""
-        self._engine.request_cancel(self._instance)
+        self._runner.cancel(self._instance)
         try:
             return await self.wait(timeout)
         except Timeout:
@@ -178,8 +179,8 @@ class Handle:
 class Context:
     """What an async body gets."""
 
-    def __init__(self, engine: AsyncEngine, instance: Instance, version: Version) -> None:
-        self._engine = engine
+    def __init__(self, runner: Runner, instance: Instance, version: Version) -> None:
+        self._runner = runner
         self._instance = instance
         self._sleeps = 0
         self._receives: dict[str, int] = {}
@@ -196,7 +197,7 @@ class Context:
     @property
     def engine(self) -> AsyncEngine:
         """The engine that runs this instance."""
-        return self._engine
+        return self._runner.engine
 
     async def step(self, name: str, fn: Callable[..., Any], *args: Any) -> Any:
         """Run ``fn(*args)`` once for this instance and name; later calls get its result.
@@ -217,10 +218,10 @@ class Context:
 
     async def _keep(self, name: str, value: Any) -> Any:
         try:
-            kept = codec.decode(codec.encode(value)) if self._engine.durable else value
+            kept = codec.decode(codec.encode(value)) if self._runner.durable else value
         except InvalidValue as error:
             raise InvalidValue(f"step {name!r} returned what cannot be stored: {error}") from error
-        await self._engine.keep_step(self._instance, name, kept)
+        await self._runner.keep_step(self._instance, name, kept)
         self._instance.waiting_for = ""
         return kept
 
@@ -230,9 +231,9 @@ class Context:
         name = f"sleep:{self._sleeps}"
         until = self._instance.results.get(name)
         if until is None:
-            until = await self._keep(name, await self._engine.now_ms() + interval_ms(duration))
+            until = await self._keep(name, await self._runner.now_ms() + interval_ms(duration))
         self._instance.waiting_for = "timer"
-        await sleep_until(until, self._engine.now_ms)
+        await sleep_until(until, self._runner.now_ms)
         self._instance.waiting_for = ""
 
     async def receive(self, name: str, timeout: str | float | None = None) -> Any:
@@ -249,11 +250,11 @@ class Context:
         seconds = None if timeout is None else interval_ms(timeout) / 1000
         try:
             async with asyncio.timeout(seconds):
-                payload = await self._engine.take_message(self._instance, name, step)
+                payload = await self._runner.take_message(self._instance, name, step)
         except TimeoutError:
             raise Timeout(f"no message {name!r} came within {timeout}") from None
         finally:
-            self._engine.stop_waiting(self._instance, name)
+            self._runner.boxes.close(name, self._instance)
             self._instance.waiting_for = ""
         return payload
 
@@ -261,14 +262,14 @@ class Context:
         """A board on the engine's store."""
         from perkey.board import AsyncBoard
 
-        return AsyncBoard(self._engine.need_store("a board"), run)
+        return AsyncBoard(self._runner.need_store("a board"), run)
 
     @property
     def ledger(self) -> AsyncLedger:
         """The ledger on the engine's store."""
         from perkey.ledger import AsyncLedger
 
-        return AsyncLedger(self._engine.need_store("a ledger"))
+        return AsyncLedger(self._runner.need_store("a ledger"))
 
 
 class ThreadContext:

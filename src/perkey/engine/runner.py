@@ -25,8 +25,9 @@ from perkey.engine.instances import (
 from perkey.engine.journal import Journal, Stored, thaw
 from perkey.engine.lifecycle import State
 from perkey.engine.registry import Registry, Version
-from perkey.errors import InvalidState, LeaseLost, LimitExceeded, NotFound
+from perkey.errors import InvalidState, LeaseLost, LimitExceeded, NotFound, NotSupported
 from perkey.store import codec
+from perkey.stores import AsyncStore
 
 if TYPE_CHECKING:
     from perkey.engine.engine import AsyncEngine
@@ -44,15 +45,31 @@ class Runner:
     def __init__(
         self, engine: AsyncEngine, registry: Registry, journal: Journal | None, facts: Facts
     ) -> None:
-        self._engine = engine
+        self.engine = engine
         self._registry = registry
         self._journal = journal
-        self._facts = facts
+        self.facts = facts
         self.boxes = Boxes()
         self._running: dict[str, Instance] = {}
         self._finished: OrderedDict[str, Instance] = OrderedDict()
         self._live: dict[tuple[str, str], Instance] = {}
         self._idempotent: dict[tuple[str, str], Instance] = {}
+
+    @property
+    def durable(self) -> bool:
+        """Whether instances survive this process."""
+        return self._journal is not None
+
+    async def now_ms(self) -> int:
+        """The engine's time: its store's, else the clock's."""
+        store = self.engine.store
+        return self.engine.clock.now_ms() if store is None else await store.now_ms()
+
+    def need_store(self, what: str) -> AsyncStore:
+        """The engine's store, or a clear error."""
+        if self.engine.store is None:
+            raise NotSupported(f"{what} needs a store: AsyncEngine(store)")
+        return self.engine.store
 
     # --------------------------------------------------------------------------- starting
 
@@ -74,14 +91,14 @@ class Runner:
             return self._idempotent[unique]
         codec.encode(variables)
         instance = Instance(
-            self._engine.clock.token(),
+            self.engine.clock.token(),
             receipt.key,
             receipt.version,
             variables,
             business_key,
             correlation,
             trigger,
-            await self._engine.now_ms() if self._journal else self._engine.clock.now_ms(),
+            await self.now_ms(),
         )
         if self._journal is not None:
             uniques = _uniques(receipt.key, idempotency_key, correlation, message_id)
@@ -91,8 +108,8 @@ class Runner:
         if unique is not None:
             self._idempotent[unique] = instance
         self._track(instance)
-        self._facts.tell("started", receipt.key, receipt.version, instance.id)
-        if self._engine.state is not State.PAUSED:
+        self.facts.tell("started", receipt.key, receipt.version, instance.id)
+        if self.engine.state is not State.PAUSED:
             self.launch(instance, version)
         return instance
 
@@ -123,7 +140,7 @@ class Runner:
         """A task that is cancelled before its first step runs none of its own code."""
         if instance.state.ended:
             return
-        if self._journal is None or self._engine.state in (State.STOPPING, State.STOPPED):
+        if self._journal is None or self.engine.state in (State.STOPPING, State.STOPPED):
             self._end(instance, InstanceState.CANCELLED)
         else:
             closing = self._close(instance, InstanceState.CANCELLED)
@@ -148,7 +165,7 @@ class Runner:
                 result = codec.decode(codec.encode(result))
         except asyncio.CancelledError:
             # A durable instance of an engine that stops goes on elsewhere: its record says so.
-            stopping = self._engine.state in (State.STOPPING, State.STOPPED)
+            stopping = self.engine.state in (State.STOPPING, State.STOPPED)
             if stopping and self._journal is not None:
                 self._end(instance, InstanceState.CANCELLED)
             else:
@@ -163,7 +180,7 @@ class Runner:
             await self._close(instance, InstanceState.COMPLETED, result)
 
     async def _call(self, instance: Instance, version: Version) -> Any:
-        context = Context(self._engine, instance, version)
+        context = Context(self, instance, version)
         body = version.definition.body
         if inspect.iscoroutinefunction(body):
             return await body(context)
@@ -192,17 +209,17 @@ class Runner:
         if instance.correlation is not None:
             self._live.pop((instance.key, instance.correlation), None)
         self._finished[instance.id] = instance
-        while len(self._finished) > self._engine.limits.finished:
+        while len(self._finished) > self.engine.limits.finished:
             self._forget(next(iter(self._finished)))
         instance.finish(state, result, error)
-        self._facts.tell("ended", instance.key, instance.version, instance.id, state.value)
+        self.facts.tell("ended", instance.key, instance.version, instance.id, state.value)
 
     async def keep_step(self, instance: Instance, name: str, value: Any) -> None:
         """Store a step's result; on a store, in a commit that only the owner can make."""
         if self._journal is not None:
             value = await self._journal.keep_step(instance, name, value)
         instance.results[name] = value
-        self._facts.tell("step", instance.key, instance.version, instance.id, name)
+        self.facts.tell("step", instance.key, instance.version, instance.id, name)
 
     # --------------------------------------------------------------------------- messages
 
@@ -216,10 +233,10 @@ class Runner:
         """Put a message into an instance's inbox; False if it has ended meanwhile."""
         if instance.state.ended:
             return False
-        if len(instance.inbox) >= self._engine.limits.inbox:
+        if len(instance.inbox) >= self.engine.limits.inbox:
             raise LimitExceeded(
                 f"instance {instance.id} has {len(instance.inbox)} unread messages, and the "
-                f"limit is {self._engine.limits.inbox}"
+                f"limit is {self.engine.limits.inbox}"
             )
         if self._journal is not None:
             if not await self._journal.deliver(instance.id, message, message_id):
@@ -227,7 +244,7 @@ class Runner:
         else:
             instance.inbox.append(message)
         instance.wake()
-        self._facts.tell("delivered", instance.key, instance.version, instance.id, message.name)
+        self.facts.tell("delivered", instance.key, instance.version, instance.id, message.name)
         return True
 
     async def take_message(self, instance: Instance, name: str, step: str) -> Any:
@@ -257,7 +274,7 @@ class Runner:
         """Fetch a letter that came before anyone waited; else wait for one from now on."""
         if self._journal is not None:
             return await self._journal.open_box(instance, name)
-        letter = self.boxes.open(name, instance, self._engine.clock.monotonic())
+        letter = self.boxes.open(name, instance, self.engine.clock.monotonic())
         if letter is not None:
             instance.inbox.append(letter)
         return letter is not None
@@ -289,7 +306,7 @@ class Runner:
         for the task that calls it.
         """
         me = asyncio.current_task()
-        end = self._engine.clock.monotonic() + timeout
+        end = self.engine.clock.monotonic() + timeout
         asked: set[str] = set()
         while others := [each for each in self._running.values() if each.task is not me]:
             for instance in others:
@@ -297,7 +314,7 @@ class Runner:
                     asked.add(instance.id)
                     self.cancel(instance)
             tasks = [each.task for each in others if each.task and not each.task.done()]
-            left = end - self._engine.clock.monotonic()
+            left = end - self.engine.clock.monotonic()
             if left <= 0:
                 return sorted(each.id for each in others if not each.state.ended)
             if tasks:
@@ -311,7 +328,7 @@ class Runner:
     async def recover(self) -> None:
         """Take over instances whose engine is gone, and go on with them."""
         assert self._journal is not None
-        if self._engine.state is not State.STARTED:
+        if self.engine.state is not State.STARTED:
             return
         for owner, instance_id in await self._journal.orphans(RECOVER):
             stored = await self._journal.take_over(owner, instance_id)
@@ -325,7 +342,7 @@ class Runner:
         if version is None or version.registration.digest != stored.digest:
             await self._close(instance, InstanceState.FAILED, error=_missing(instance))
             return
-        self._facts.tell("started", instance.key, instance.version, instance.id, "recovered")
+        self.facts.tell("started", instance.key, instance.version, instance.id, "recovered")
         self.launch(instance, version)
 
     # --------------------------------------------------------------------------- looking

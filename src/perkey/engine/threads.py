@@ -62,6 +62,7 @@ class Engine:
 
     @property
     def id(self) -> str:
+        """Names this engine in receipts and in the store."""
         return self.aio.id
 
     @property

@@ -1,0 +1,159 @@
+"""Messages, signals and redeliveries, in memory and on stores."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from perkey import (
+    InvalidState,
+)
+from perkey.engine.definitions import Definition, define, message, signal
+from perkey.engine.engine import AsyncEngine
+from perkey.engine.instances import Context, InstanceState
+
+
+async def quick(ctx: Context) -> Any:
+    return ctx.message.payload if ctx.message else ctx.variables
+
+
+async def waits(ctx: Context) -> None:
+    await asyncio.Event().wait()
+
+
+async def until(reached: Any) -> None:
+    """Wait for a condition that other tasks bring about; fails after 10 s."""
+    async with asyncio.timeout(10):
+        while not reached():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def order(body: Any = quick, *starts: Any) -> Definition:
+    return define("order", body, starts)
+
+
+# --------------------------------------------------------------------------- messages
+
+
+async def test_without_a_key_each_message_starts_one(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("placed")))
+    await engine.run()
+    published = [await engine.publish("placed", n) for n in range(20)]
+    assert {each.outcome for each in published} == {"started"}
+    handles = [engine.instance(each.instance) for each in published]
+    for handle in handles:
+        await handle.wait(2)
+    assert [handle.result() for handle in handles] == list(range(20))
+
+
+async def collects(ctx: Context) -> list[Any]:
+    return [ctx.correlation, await ctx.receive("paid"), await ctx.receive("placed")]
+
+
+async def test_with_a_key_one_lives_and_gets_what_comes_later(engine: AsyncEngine) -> None:
+    await engine.register_process(order(collects, message("placed", key="id")))
+    await engine.run()
+    first = await engine.publish("placed", {"id": 7})
+    again = await engine.publish("placed", {"id": 7, "more": True})
+    other = await engine.publish("placed", {"id": 8})
+    assert (first.outcome, again.outcome, other.outcome) == ("started", "delivered", "started")
+    assert again.instance == first.instance != other.instance
+    handle = engine.instance(first.instance)
+    paid = await engine.publish("paid", {"sum": 1}, key="7", ttl=5)
+    assert paid.outcome in ("delivered", "waiting")
+    assert await handle.wait(5) is InstanceState.COMPLETED
+    assert handle.result() == ["7", {"sum": 1}, {"id": 7, "more": True}]
+    assert (await engine.publish("placed", {"id": 7})).outcome == "started"
+
+
+async def test_a_message_waits_for_whoever_receives_it_later(engine: AsyncEngine) -> None:
+    async def body(ctx: Context) -> Any:
+        return await ctx.receive("paid", timeout="5s")
+
+    await engine.register_process(order(body))
+    await engine.run()
+    assert (await engine.publish("paid", 1, key="b7", ttl=5)).outcome == "waiting"
+    handle = await engine.start_latest("order", business_key="b7")
+    assert await handle.wait(5) is InstanceState.COMPLETED
+    assert handle.result() == 1
+    assert (await engine.publish("paid", 2, key="b7")).outcome == "dropped"
+
+
+async def test_an_unmatched_message_waits_for_its_trigger(engine: AsyncEngine) -> None:
+    await engine.run()
+    assert (await engine.publish("placed", 1, ttl=5)).outcome == "waiting"
+    await engine.register_process(order(quick, message("placed")))
+    (handle,) = engine.instances("order")
+    await handle.wait(2)
+    assert handle.result() == 1
+
+
+async def test_a_redelivery_is_harmless(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("placed")))
+    await engine.run()
+    sent = await asyncio.gather(*[engine.publish("placed", 1, message_id="m1") for _ in range(8)])
+    assert sorted(each.outcome for each in sent) == ["duplicate"] * 7 + ["started"]
+    assert len({each.instance for each in sent}) == len(engine.instances()) == 1
+
+
+async def test_an_unreadable_key_is_set_aside_and_the_trigger_lives_on(
+    engine: AsyncEngine,
+) -> None:
+    await engine.register_process(order(quick, message("placed", key="id")))
+    await engine.run()
+    for payload in ({"no": 1}, None, {"id": None}, {"id": ""}, {"id": True}):
+        assert (await engine.publish("placed", payload)).outcome == "dead-letter"
+    assert len(engine.dead_letters()) == 5
+    assert "KeyError" in engine.dead_letters()[0][1]
+    assert (await engine.publish("placed", {"id": 1})).outcome == "started"
+
+
+async def test_one_message_starts_one_process(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("placed")))
+    await engine.run()
+    with pytest.raises(InvalidState, match="already starts process 'order'"):
+        await engine.register_process(define("other", quick, [message("placed")]))
+    assert engine.registrations("other") == []
+
+
+async def test_a_signal_reaches_every_process(engine: AsyncEngine) -> None:
+    for key in ("a", "b"):
+        await engine.register_process(define(key, quick, [signal("recall")]))
+    await engine.run()
+    handles = await engine.signal("recall", "all")
+    assert [await each.wait(2) for each in handles] == [InstanceState.COMPLETED] * 2
+    assert sorted(each.key for each in handles) == ["a", "b"]
+    assert await engine.signal("nobody") == []
+
+
+async def test_a_burst_starts_as_many(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("placed")))
+    await engine.run()
+    await asyncio.gather(*[engine.publish("placed", n) for n in range(200)])
+    for each in engine.instances():
+        await each.wait(20)
+    assert sorted(each.result() for each in engine.instances()) == list(range(200))
+
+
+async def test_redeploys_lose_and_double_nothing(engine: AsyncEngine) -> None:
+    await engine.register_process(order(quick, message("placed")))
+    await engine.run()
+    done = asyncio.Event()
+
+    async def redeploy() -> None:
+        while not done.is_set():
+            await engine.register_process(order(quick, message("placed")))
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(redeploy())
+    for n in range(200):
+        assert (await engine.publish("placed", n)).outcome == "started"
+        await asyncio.sleep(0)
+    done.set()
+    await task
+    for each in engine.instances():
+        await each.wait(20)
+    assert sorted(each.result() for each in engine.instances()) == list(range(200))
+    assert len({each.version for each in engine.instances()}) > 1
