@@ -64,6 +64,11 @@ that refuses types it can't see into (``CannotFingerprint``; teach it with
 **What it can't see.** Interleavings finer than one ``await``; module globals and class
 attributes (make the state in ``setup``); files, sockets, databases and threads (use
 doubles); fairness.
+
+**Threads.** ``explore_threads`` does the same for threaded code, at its lock operations.
+``Sequencer`` forces one order of blocks across tasks and threads; ``VirtualClock`` is time that
+a test moves; ``FaultyStore`` fails saves and loses replies; ``check_backend`` is the suite that
+every store passes.
 """
 
 from __future__ import annotations
@@ -81,6 +86,9 @@ if TYPE_CHECKING:
     from perkey.testing.parts import CannotFingerprint, register_fingerprint
     from perkey.testing.points import InjectedFailure, LostReply, step
     from perkey.testing.runner import Ended
+    from perkey.testing.sequencer import SequenceBroken, Sequencer
+    from perkey.testing.threads import explore_threads, switch_point
+    from perkey.testing.virtual_clock import VirtualClock
 
 __all__ = [
     "AsyncFaultyStore",
@@ -98,10 +106,15 @@ __all__ = [
     "LostReply",
     "Report",
     "Result",
+    "SequenceBroken",
+    "Sequencer",
+    "VirtualClock",
     "check_backend",
     "explore",
+    "explore_threads",
     "register_fingerprint",
     "step",
+    "switch_point",
 ]
 
 _HOMES = {
@@ -120,10 +133,15 @@ _HOMES = {
     "LostReply": "points",
     "Report": "conformance",
     "Result": "certificate",
+    "SequenceBroken": "sequencer",
+    "Sequencer": "sequencer",
+    "VirtualClock": "virtual_clock",
     "check_backend": "conformance",
     "explore": "exploring",
+    "explore_threads": "threads",
     "register_fingerprint": "parts",
     "step": "points",
+    "switch_point": "threads",
 }
 
 

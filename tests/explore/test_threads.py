@@ -1,0 +1,255 @@
+"""Threads under every schedule of their lock operations: known bugs are found, right code holds."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any
+
+import pytest
+
+import perkey
+from perkey import KeyedLocks, Sections, Store
+from perkey.store.backends.memory import MemoryBackend
+from perkey.store.committer import Committer
+from perkey.testing import ExplorationFailed, explore_threads, switch_point
+
+
+class Account:
+    """A balance behind a lock; ``careless`` lets the lock go between its read and its write."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.balance = 0
+
+    def deposit(self) -> None:
+        with self.lock:
+            self.balance += 1
+
+    def careless(self) -> None:
+        with self.lock:
+            seen = self.balance
+        with self.lock:
+            self.balance = seen + 1
+
+
+def test_a_lost_update_is_found_with_one_preemption() -> None:
+    found = explore_threads(Account, [Account.careless] * 2, check=lambda a: a.balance == 2)
+    failure = found.assert_fails("check")
+    assert failure.replay.startswith("t1.")
+    assert "careless#1" in failure.story
+    assert "test_threads.py" in failure.story
+    again = explore_threads(
+        Account, [Account.careless] * 2, check=lambda a: a.balance == 2, replay=failure.replay
+    )
+    assert again.assert_fails("check").story == failure.story
+
+
+def test_a_lock_over_the_whole_turn_holds() -> None:
+    found = explore_threads(Account, [Account.deposit] * 3, check=lambda a: a.balance == 3)
+    assert found.assert_holds().schedules > 10
+
+
+class Two:
+    def __init__(self) -> None:
+        self.a, self.b = threading.Lock(), threading.Lock()
+
+    def forth(self) -> None:
+        with self.a, self.b:
+            pass
+
+    def back(self) -> None:
+        with self.b, self.a:
+            pass
+
+    def patient(self) -> None:
+        with self.b:
+            if self.a.acquire(timeout=1):
+                self.a.release()
+
+
+def test_a_deadlock_says_who_waits_where() -> None:
+    failure = explore_threads(Two, [Two.forth, Two.back]).assert_fails("deadlock")
+    assert "forth waits at" in failure.message
+    assert "back waits at" in failure.message
+
+
+def test_one_order_of_locks_holds_and_a_timeout_gets_out() -> None:
+    explore_threads(Two, [Two.forth, Two.forth]).assert_holds()
+    explore_threads(Two, [Two.forth, Two.patient]).assert_holds()
+
+
+class LockMap:
+    """One lock a key in a dictionary.  ``counted`` keeps it while anybody waits."""
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        self.locks: dict[str, list[Any]] = {}
+        self.inside = 0
+        self.overlaps = 0
+
+    def _work(self) -> None:
+        self.inside += 1
+        self.overlaps += self.inside > 1
+        switch_point("work")
+        self.inside -= 1
+
+    def forgets(self) -> None:
+        with self.guard:
+            lock = self.locks.setdefault("k", [threading.Lock(), 0])[0]
+        with lock:
+            self._work()
+        with self.guard:
+            self.locks.pop("k", None)
+
+    def counted(self) -> None:
+        with self.guard:
+            entry = self.locks.setdefault("k", [threading.Lock(), 0])
+            entry[1] += 1
+        with entry[0]:
+            self._work()
+        with self.guard:
+            entry[1] -= 1
+            if not entry[1]:
+                del self.locks["k"]
+
+
+def alone(map_: LockMap) -> bool:
+    return map_.overlaps == 0
+
+
+def test_a_map_that_forgets_a_lock_in_use_is_found() -> None:
+    explore_threads(LockMap, [LockMap.forgets] * 3, check=alone, seconds=120).assert_fails("check")
+
+
+def test_a_counted_map_holds() -> None:
+    def clean(map_: LockMap) -> bool:
+        return alone(map_) and not map_.locks
+
+    explore_threads(
+        LockMap, [LockMap.counted] * 3, check=clean, preemptions=1, seconds=120
+    ).assert_holds()
+
+
+class Held:
+    """Callers of perkey's own locks, and whether two were ever inside at once."""
+
+    def __init__(self) -> None:
+        self.locks = KeyedLocks()
+        self.sections = Sections(4)
+        self.inside = 0
+        self.overlaps = 0
+
+    def work(self) -> None:
+        self.inside += 1
+        self.overlaps += self.inside > 1
+        switch_point("inside")
+        self.inside -= 1
+
+    def keyed(self) -> None:
+        with self.locks("k"):
+            self.work()
+
+    def keyed_or_not(self) -> None:
+        try:
+            with self.locks("k", timeout=0.1):
+                self.work()
+        except perkey.Timeout:
+            pass
+
+    def section(self) -> None:
+        with self.sections("k"):
+            self.work()
+
+
+def exclusive(held: Held) -> None:
+    assert held.overlaps == 0
+    assert held.locks.active_keys() == []
+
+
+@pytest.mark.parametrize("callers", [["keyed"] * 3, ["keyed", "keyed_or_not"], ["section"] * 3])
+def test_perkeys_own_locks_exclude_and_leave_nothing(callers: list[str]) -> None:
+    who = [getattr(Held, name) for name in callers]
+    explore_threads(Held, who, check=exclusive, seconds=120).assert_holds()
+
+
+def counter() -> Store:
+    store = Store(MemoryBackend())
+    store.put("n", 0, create=True)
+    return store
+
+
+def increment(store: Store) -> None:
+    def add(tx: perkey.Tx) -> None:
+        tx["n"] = tx["n"] + 1
+
+    store.transact("n", add)
+
+
+def test_leaders_and_followers_lose_nothing_and_leave_nobody_waiting() -> None:
+    def three(store: Store) -> None:
+        assert store.get("n").value == 3
+        assert store.statistics()["waiting"] == 0
+
+    explore_threads(counter, [increment] * 3, check=three, seconds=200).assert_holds()
+
+
+def test_a_leader_that_forgets_to_pass_on_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(committer: Committer, leader: Any) -> None:
+        with committer._mutex:
+            if committer._leader is leader:
+                committer._leader = None
+
+    monkeypatch.setattr(Committer, "_step_down", forgetful)
+    explore_threads(counter, [increment] * 2).assert_fails()
+
+
+def test_queues_and_events_are_scheduled_too() -> None:
+    class Line:
+        def __init__(self) -> None:
+            self.queue: queue.Queue[int] = queue.Queue()
+            self.ready = threading.Event()
+            self.got: list[int] = []
+
+        def produce(self) -> None:
+            self.queue.put(1)
+            self.ready.set()
+
+        def consume(self) -> None:
+            self.ready.wait()
+            self.got.append(self.queue.get())
+
+    explore_threads(
+        Line, [Line.produce, Line.consume], check=lambda line: line.got == [1], seconds=120
+    ).assert_holds()
+
+
+def test_an_exception_fails_the_run_unless_it_is_expected() -> None:
+    def fails(account: Account) -> None:
+        with account.lock:
+            raise ValueError("no")
+
+    explore_threads(Account, [fails, fails]).assert_fails("raised")
+    explore_threads(Account, [fails, fails], raises=(ValueError,)).assert_holds()
+
+
+def test_a_search_that_stops_early_is_never_green() -> None:
+    found = explore_threads(Account, [Account.deposit] * 3, limit=3)
+    assert found.verdict.startswith("incomplete")
+    with pytest.raises(ExplorationFailed, match="incomplete"):
+        found.assert_holds()
+
+
+def test_a_scenario_without_switch_points_is_never_green() -> None:
+    with pytest.raises(ExplorationFailed, match="switch point"):
+        explore_threads(list, [lambda state: None] * 1 + [_nothing]).assert_holds()
+
+
+def _nothing(state: Any) -> None:
+    return None
+
+
+def test_locks_made_afterwards_are_ordinary_again() -> None:
+    explore_threads(Account, [Account.deposit] * 2).assert_holds()
+    assert type(threading.Lock()).__module__ == "_thread"
+    switch_point("outside an exploration nothing happens")
