@@ -10,8 +10,8 @@ import pytest
 
 import perkey
 from perkey import KeyedLocks, Sections, Store
+from perkey.store import committer
 from perkey.store.backends.memory import MemoryBackend
-from perkey.store.committer import Committer
 from perkey.testing import ExplorationFailed, explore_threads, switch_point
 
 
@@ -194,14 +194,9 @@ def test_leaders_and_followers_lose_nothing_and_leave_nobody_waiting() -> None:
     explore_threads(counter, [increment] * 3, check=three, seconds=200).assert_holds()
 
 
-def test_a_leader_that_forgets_to_pass_on_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(committer: Committer, leader: Any) -> None:
-        with committer._mutex:
-            if committer._leader is leader:
-                committer._leader = None
-
-    monkeypatch.setattr(Committer, "_step_down", forgetful)
-    explore_threads(counter, [increment] * 2).assert_fails()
+def test_a_leader_that_forgets_its_followers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committer, "_wake", lambda requests: None)
+    explore_threads(counter, [increment] * 3).assert_fails("deadlock")
 
 
 def test_queues_and_events_are_scheduled_too() -> None:

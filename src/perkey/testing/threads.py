@@ -265,7 +265,7 @@ def explore_threads(
             break
     result.seconds = monotonic() - started
     if result.failure is None and len(callers) > 1 and not search.branched:
-        result.unseen.append("no switch point with a choice: were the locks made in setup()?")
+        result.unseen.append("no switch point was reached: were the locks made in setup()?")
     return result
 
 
@@ -313,7 +313,7 @@ class _Search:
         result.schedules += 1
         result.moves += len(stage.rows)
         result.longest = max(result.longest, len(stage.rows))
-        self.branched = self.branched or bool(stage.made)
+        self.branched = self.branched or len(stage.rows) > len(stage.actors)
         if wrong:
             result.failure = _failure(stage, bound, wrong, error)
         return stage.made
