@@ -61,6 +61,9 @@ planted bugs.  ``explore(..., replay=failure.replay)`` runs one schedule again.
 that refuses types it can't see into (``CannotFingerprint``; teach it with
 ``register_fingerprint``).  ``prune="none"`` searches without it.
 
+**Too large to search?** ``mode="random"`` or ``mode="pct"`` with ``runs=`` and ``seed=`` draws
+random schedules; ``assert_nothing_found`` accepts a sample, ``assert_holds`` never does.
+
 **What it can't see.** Interleavings finer than one ``await``; module globals and class
 attributes (make the state in ``setup``); files, sockets, databases and threads (use
 doubles); fairness.

@@ -15,9 +15,8 @@ from perkey.testing.certificate import Failure, Result
 from perkey.testing.fingerprint import Fingerprint
 from perkey.testing.moves import Move
 from perkey.testing.runner import Program, Violation
+from perkey.testing.sample import Mode, Sample
 from perkey.testing.search import Search, notation, schedule
-
-Mode = Literal["all", "random", "pct"]
 
 
 def explore(
@@ -43,8 +42,14 @@ def explore(
     max_moves: int = 10_000,
     stop_at_failure: bool = True,
     replay: str | None = None,
+    mode: Mode = "all",
+    runs: int = 1000,
+    seed: int = 0,
 ) -> Result:
-    """Run the scenario under every schedule within the budgets; see ``perkey.testing``."""
+    """Run the scenario under every schedule within the budgets; see ``perkey.testing``.
+
+    ``mode="random"`` or ``"pct"`` draws ``runs`` random schedules from ``seed`` instead.
+    """
     if callers is None:
         setup, callers = None, [_required(setup)]
     program = Program(
@@ -65,6 +70,11 @@ def explore(
     if prune == "state":
         fingerprint = Fingerprint()
     search = Search(program, fingerprint, limit, seconds, result, stop_at_failure)
+    if mode != "all":
+        result.pruned = False
+        search = Sample(
+            program, None, limit, seconds, result, stop_at_failure, mode=mode, runs=runs, seed=seed
+        )
     with Quiet():
         # What surrounds the call is no part of the scenario, so its context starts empty.
         contextvars.Context().run(_run, search, steps, replay)
