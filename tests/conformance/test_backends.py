@@ -13,6 +13,7 @@ STORES: dict[str, Callable[[Path], str]] = {
     "memory": lambda folder: "memory://",
     "sqlite": lambda folder: f"sqlite:///{folder}/store.db",
     "sqlite-in-memory": lambda folder: "sqlite:///:memory:",
+    "files": lambda folder: f"file://{folder}/store",
 }
 
 
@@ -21,4 +22,5 @@ STORES: dict[str, Callable[[Path], str]] = {
 def test_backend(store: str, name: str, tmp_path: Path) -> None:
     report = check_backend(STORES[store](tmp_path), only=[name]).raise_if_failed()
     (result,) = report.results
-    assert result.status == "passed"
+    single = store == "files" and CHECKS[name].keys > 1
+    assert result.status == ("excused" if single else "passed")

@@ -55,6 +55,7 @@ class Location:
 Opener = Callable[[Location, Limits, Clock], Backend]
 
 BACKENDS: dict[str, tuple[str, str]] = {
+    "file": ("perkey.store.backends.files", ""),
     "memory": ("perkey.store.backends.memory", ""),
     "postgres": ("perkey.store.backends.postgres", "postgres"),
     "postgresql": ("perkey.store.backends.postgres", "postgres"),

@@ -1,0 +1,243 @@
+"""Records in a shared directory: one immutable file a version, no database and no lock file.
+
+The conflict is that a name exists (``files_disk``).  There is no order of commits over keys, so
+a watcher's cursor is the version it has seen of each key, and scans list the directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import islice
+
+from perkey.clock import Clock
+from perkey.errors import LimitExceeded, StoreCorrupt, Timeout
+from perkey.store.abc import Backend
+from perkey.store.backends import vector
+from perkey.store.backends.files_disk import Disk, Kept, line
+from perkey.store.backends.files_open import opened, root_of
+from perkey.store.backends.optimistic import Optimistic
+from perkey.store.backends.probe import probe
+from perkey.store.evaluate import Batch
+from perkey.store.keys import Key, keeps_history
+from perkey.store.limits import Limits
+from perkey.store.record import Page, Record
+from perkey.store.transaction import Outcome
+from perkey.store.url import Location
+
+INDEX_KEYS = 100_000
+"""How many keys of one space a scan may go through: their names are kept in memory."""
+AGE_STEPS = 256
+"""How many versions one write may find too old."""
+LOOKS = 1_000
+
+
+class Removed(Exception):
+    """Retention removed what was about to be read: look again."""
+
+
+class FilesBackend:
+    """One root directory.  The reader is a second one of the same kind."""
+
+    name = "files"
+    atomic_keys: int | None = 1
+    commit_records: int | None = 1
+    several_versions = False
+    cheap_turns = True
+    blocking = True
+    durability = "file and directory are flushed (fsync) before the call returns"
+    time_source = "host"
+
+    def __init__(self, root: str, limits: Limits, clock: Clock, latest: list[int]) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._latest = latest
+        """One number, shared with the reader: the latest time that was told."""
+        self._disk = Disk(root, clock)
+        self._index: dict[str, dict[str, str]] = {}
+        """By space: folder -> key."""
+        self._optimistic = Optimistic(self, limits, clock)
+
+    def now_ms(self) -> int:
+        # The host's clock may be set back; a store's time may not.
+        self._latest[0] = max(self._latest[0], self._clock.now_ms())
+        return self._latest[0]
+
+    # ------------------------------------------------------------------------ writing
+
+    def apply(self, batch: Batch) -> list[Outcome]:
+        return self._optimistic.apply(batch)
+
+    def look(self, keys: Sequence[Key]) -> tuple[list[Record | None], int]:
+        heads = [self._disk.head(key) for key in keys]
+        if len(keys) > 1:
+            self._steady(keys, heads)
+        records = [None if head is None else head.record for head in heads]
+        # Another host's clock may be ahead: time goes on from what it wrote.
+        latest = max((record.at for record in records if record is not None), default=0)
+        self._latest[0] = max(self._latest[0], latest)
+        return records, self.now_ms()
+
+    def _steady(self, keys: Sequence[Key], heads: list[Kept | None]) -> None:
+        """Look until nothing moved between two looks: then all were the heads at once."""
+        for _ in range(LOOKS):
+            again = [self._disk.head(key) for key in keys]
+            if [_version(head) for head in again] == [_version(head) for head in heads]:
+                return
+            heads[:] = again
+        raise Timeout(f"{len(keys)} records kept changing while they were read together")
+
+    def commit(self, heads: Mapping[Key, Record | None], writes: Sequence[Record]) -> bool:
+        (record,) = writes
+        ((_, base),) = heads.items()
+        return self._disk.put(record, self._floor(record, base), base)
+
+    def _floor(self, record: Record, base: Record | None) -> int:
+        """The oldest version that history shows once ``record`` is the head."""
+        if not keeps_history(record.key):
+            return record.version + 1
+        floor = 1 if base is None else self._disk.mark(base).floor
+        floor = max(floor, record.version - self.limits.keep_versions + 1)
+        if self.limits.keep_s is None:
+            return floor
+        oldest = record.at - int(self.limits.keep_s * 1000)
+        for version in range(floor, min(record.version, floor + AGE_STEPS)):
+            kept = self._disk.load(record.key, version)
+            if kept is not None and kept.record.at >= oldest:
+                return version
+            floor = version + 1
+        return floor
+
+    def find_op(self, key: str, version: int) -> str | None:
+        head = self._disk.head(key)
+        # Below the line a file may be one that a late writer has put there for a moment.
+        if head is None or version < line(head.record.version, head.floor):
+            return None
+        kept = self._disk.load(key, version)
+        return None if kept is None else kept.record.op
+
+    def forget(self, key: Key) -> None:
+        self._disk.forget(key)
+
+    # ------------------------------------------------------------------------ reading
+
+    def read(self, keys: Sequence[Key]) -> list[Record | None]:
+        return self.look(keys)[0]
+
+    def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+        found: list[Record] = []
+        for key in self._keys(prefix):
+            if len(found) == limit:
+                break
+            head = self._disk.head(key) if key > after else None
+            if head is not None and not head.record.deleted:
+                found.append(head.record)
+        return found
+
+    def _keys(self, prefix: str) -> list[str]:
+        """All keys under ``prefix``, in the order of their UTF-8 bytes, which is that of text."""
+        space = prefix[0]
+        index = self._index.setdefault(space, {})
+        for count, folder in enumerate(self._disk.folders(space)):
+            if count >= INDEX_KEYS:
+                raise LimitExceeded(
+                    f"a scan lists the directory: expected at most {INDEX_KEYS} keys in it, found "
+                    "more; use a sqlite:/// or postgresql:// store",
+                    limit=INDEX_KEYS,
+                )
+            if folder not in index:
+                key = self._disk.key_of(space, folder)
+                if key is not None:
+                    index[folder] = key
+        return sorted(key for key in index.values() if key.startswith(prefix))
+
+    def history(self, key: str, after: int, limit: int) -> list[Record]:
+        if not keeps_history(key):
+            return []
+        for _ in range(LOOKS):
+            head = self._disk.head(key)
+            if head is None:
+                return []
+            first = max(head.floor, after + 1)
+            last = min(head.record.version, first + limit - 1)
+            try:
+                return [*self._run(key, first, last)]
+            except Removed:
+                continue
+        raise StoreCorrupt(f"versions of {key[2:]!r} that should be kept are missing")
+
+    def _run(self, key: str, first: int, last: int) -> Iterator[Record]:
+        for version in range(first, last + 1):
+            kept = self._disk.load(key, version)
+            if kept is None:
+                raise Removed
+            yield kept.record
+
+    def changes(self, prefix: str, cursor: str, limit: int) -> Page:
+        for _ in range(LOOKS):
+            try:
+                return self._changes(prefix, cursor, limit)
+            except Removed:
+                continue
+        raise StoreCorrupt(f"versions under {prefix[2:]!r} that should be kept are missing")
+
+    def _changes(self, prefix: str, cursor: str, limit: int) -> Page:
+        before = vector.read(cursor)
+        heads = self._heads(prefix)
+        seen: dict[bytes, int] = {}
+        runs: list[Iterator[Record]] = []
+        gap = False
+        for key, head in heads.items():
+            name = vector.name(key)
+            stood = before.get(name, 0)
+            gap = gap or stood < head.floor - 1
+            seen[name] = max(stood, head.floor - 1)
+            runs.append(self._run(key, seen[name] + 1, head.record.version))
+        found = [*islice(merge(*runs, key=lambda record: record.at), limit + 1)]
+        cursors: list[str] = []
+        for record in found[:limit]:
+            seen[vector.name(record.key)] = record.version
+            cursors.append(vector.write(seen))
+        return Page(found[:limit], cursors, vector.write(seen), gap, live=len(found) <= limit)
+
+    def cursor(self, prefix: str) -> str:
+        heads = self._heads(prefix)
+        return vector.write({vector.name(key): head.record.version for key, head in heads.items()})
+
+    def _heads(self, prefix: str) -> dict[str, Kept]:
+        """The heads of all kept documents under ``prefix``."""
+        if not keeps_history(prefix):
+            return {}
+        keys = self._keys(prefix)
+        vector.check_size(prefix, len(keys), self.name)
+        heads = ((key, self._disk.head(key)) for key in keys)
+        return {key: head for key, head in heads if head is not None}
+
+    # ------------------------------------------------------------------------ the rest
+
+    def reader(self) -> Backend | None:
+        return FilesBackend(self._disk.root, self.limits, self._clock, self._latest)
+
+    def check(self) -> None:
+        """Refuse a file system on which two writers can win."""
+        root, limits, clock = self._disk.root, self.limits, self._clock
+        probe(self, lambda: FilesBackend(root, limits, clock, self._latest), clock)
+
+    def describe(self) -> dict[str, str]:
+        spaces = self._disk.names(f"{self._disk.root}/keys")
+        records = sum(len(self._disk.names(f"{self._disk.root}/keys/{space}")) for space in spaces)
+        return {"place": self._disk.root, "schema": "1", "records": str(records)}
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _version(head: Kept | None) -> tuple[int, str]:
+    return (0, "") if head is None else (head.record.version, head.record.op)
+
+
+def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:
+    """``file:///var/lib/app``: an absolute path, made if its parent is there."""
+    backend = FilesBackend(opened(root_of(location), clock), limits, clock, [0])
+    backend.check()
+    return backend

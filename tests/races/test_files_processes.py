@@ -1,0 +1,66 @@
+"""Processes that share a directory: exact counts, and killed writers that leave nothing visible."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+import perkey
+from tests.backends.crew import crew
+from tests.races.processes import finished
+
+PROCESSES, EACH, ROUNDS = 8, 50, 5
+
+ADD = """
+key, count = arguments[0], int(arguments[1])
+store = perkey.open(url)
+
+def add(tx):
+    tx[key] = tx.get(key, 0) + 1
+    return tx[key]
+
+say("ready")
+hear()
+for n in range(count):
+    told = store.transact(key, add)
+    if count > 1000:
+        say(told)
+store.close()
+"""
+
+
+@pytest.mark.slow
+def test_processes_count_to_the_last_one(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    with perkey.open(url) as store:
+        with crew(ADD, url, [("n", EACH)] * PROCESSES) as counters:
+            finished(counters)
+        total = PROCESSES * EACH
+        assert (store.get("n").value, store.get("n").version) == (total, total)
+        kept = [each.value for each in store.history("n", limit=total + 1)]
+        assert kept == list(range(1, total + 1))
+
+
+@pytest.mark.slow
+def test_killed_writers_leave_nothing_visible(tmp_path: Path) -> None:
+    """What was acknowledged is there, once; at most one more a writer; all can be read."""
+    url = f"file://{tmp_path}/store"
+    with perkey.open(url, limits=perkey.Limits(keep_versions=20)) as store:
+        acknowledged = 0
+        for turn in range(ROUNDS):
+            with crew(ADD, url, [("n", 100_000)] * 3) as writers:
+                for writer in writers:
+                    for _ in range(5 + turn):
+                        assert writer.hear()
+                for writer in writers:
+                    writer.signal(signal.SIGKILL)
+                for writer in writers:
+                    assert writer.end() == -signal.SIGKILL
+                    acknowledged += 5 + turn + sum(1 for line in iter(writer.hear, "") if line)
+            found = store.get("n")
+            assert found.value == found.version
+            assert acknowledged <= found.value <= acknowledged + 3 * (turn + 1)
+            assert store.history("n")[-1].value == found.value
+            assert [each.key for each in store.scan("")] == ["n"]
