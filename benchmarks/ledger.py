@@ -1,0 +1,220 @@
+"""The ledger against hand-written sqlite3, in one run: ``python -m benchmarks.ledger``.
+
+By hand: a key row, a transfer row, two entries and two balances, one transaction a transfer,
+``synchronous=FULL``.  Both sides write to files in the same folder and take turns; the median
+ratio of the pairs is what counts.  ``--transfers N`` sets how long the decay run is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import itertools
+import random
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import perkey
+from benchmarks.pairs import compare, show
+from perkey import AsyncLedger, Ledger
+
+ACCOUNTS, FUNDS = 1000, 10**9
+NAMES = [f"acct/{n:04d}" for n in range(ACCOUNTS)]
+
+
+class ByHand:
+    """What one would write for a ledger that never moves a key's money twice."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        run = self.connection.execute
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run("CREATE TABLE accounts (name TEXT PRIMARY KEY, balance INTEGER) WITHOUT ROWID")
+        run("CREATE TABLE keys (key TEXT PRIMARY KEY, fp TEXT, transfer INTEGER) WITHOUT ROWID")
+        run(
+            "CREATE TABLE transfers (id INTEGER PRIMARY KEY, source TEXT, target TEXT, "
+            "amount INTEGER, at REAL)"
+        )
+        run(
+            "CREATE TABLE entries (id INTEGER PRIMARY KEY, account TEXT, transfer INTEGER, "
+            "amount INTEGER, balance INTEGER)"
+        )
+        run("CREATE INDEX by_account ON entries (account, id)")
+        for name in NAMES:
+            run("INSERT INTO accounts VALUES (?, ?)", (name, FUNDS))
+
+    def transfer(self, source: str, target: str, amount: int, key: str) -> None:
+        run = self.connection.execute
+        digest = hashlib.sha256(f"{source}|{target}|{amount}".encode()).hexdigest()
+        run("BEGIN IMMEDIATE")
+        found = run("SELECT fp FROM keys WHERE key = ?", (key,)).fetchone()
+        if found is None:
+            have = dict(
+                run("SELECT name, balance FROM accounts WHERE name IN (?, ?)", (source, target))
+            )
+            assert have[source] >= amount
+            number = run(
+                "INSERT INTO transfers (source, target, amount, at) VALUES (?, ?, ?, ?)",
+                (source, target, amount, time.time()),
+            ).lastrowid
+            run("INSERT INTO keys VALUES (?, ?, ?)", (key, digest, number))
+            for name, change in ((source, -amount), (target, amount)):
+                run("UPDATE accounts SET balance = balance + ? WHERE name = ?", (change, name))
+                run(
+                    "INSERT INTO entries (account, transfer, amount, balance) VALUES (?, ?, ?, ?)",
+                    (name, number, change, have[name] + change),
+                )
+        run("COMMIT")
+
+    def loop(self, rows: Iterator[tuple[str, str, int, str]], count: int) -> None:
+        for row in itertools.islice(rows, count):
+            self.transfer(*row)
+
+
+def uniform(seed: int) -> Iterator[tuple[str, str, int, str]]:
+    """Transfers between random accounts, each under a new key."""
+    chance = random.Random(seed)
+    while True:
+        source, target = chance.sample(NAMES, 2)
+        yield source, target, chance.randint(1, 100), Ledger.new_key()
+
+
+def hot(seed: int) -> Iterator[tuple[str, str, int, str]]:
+    """Transfers that all go into one account."""
+    for source, target, amount, key in uniform(seed):
+        if NAMES[0] not in (source, target):
+            yield source, NAMES[0], amount, key
+
+
+def opened(store: perkey.Store) -> Ledger:
+    ledger = Ledger(store)
+    ledger.open_account("world", "EUR", floor=None)
+    for name in NAMES:
+        ledger.open_account(name, "EUR")
+    rows = [("world", name, FUNDS, f"funding/{name}") for name in NAMES]
+    assert all(item.error is None for item in ledger.transfers(rows))
+    return ledger
+
+
+class Latencies:
+    """How long calls took, in ms."""
+
+    def __init__(self) -> None:
+        self.taken: list[float] = []
+
+    def __str__(self) -> str:
+        cuts = statistics.quantiles(self.taken, n=100)
+        return f"    p50 {cuts[49]:.2f} ms, p99 {cuts[98]:.2f} ms"
+
+
+class Bench:
+    """Both sides, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url = f"sqlite:///{folder}/ours.db"
+        self.hand = ByHand(folder / "hand.db")
+        self.rows, self.hand_rows = uniform(1), uniform(2)
+
+    def by_hand(self, count: int) -> None:
+        self.hand.loop(self.hand_rows, count)
+
+    def show(self, what: str, ours: Callable[[int], object], count: int, goal: str) -> float:
+        pair = compare(ours, self.by_hand, (count, 400))
+        show(what, pair, goal)
+        return pair.ours
+
+    def threads(self, store: perkey.Store) -> None:
+        ledger = opened(store)
+        times = Latencies()
+
+        def one(row: tuple[str, str, int, str]) -> None:
+            source, target, amount, key = row
+            began = time.perf_counter()
+            ledger.transfer(source, target, amount, key=key)
+            times.taken.append((time.perf_counter() - began) * 1000)
+
+        def alone(count: int) -> None:
+            for row in itertools.islice(self.rows, count):
+                one(row)
+
+        self.show("one caller", alone, 400, "goal 0.6x")
+        print(times)
+        with ThreadPoolExecutor(64) as pool:
+            times.taken.clear()
+
+            def crowd(count: int) -> None:
+                share = list(itertools.islice(self.rows, count))
+                parts = [share[n::64] for n in range(64)]
+                list(pool.map(lambda part: [one(row) for row in part], parts))
+
+            self.show("64 threads", crowd, 4000, "goal 2x")
+            print(times)
+
+        def bulk(count: int) -> None:
+            ledger.transfers(list(itertools.islice(self.rows, count)))
+
+        self.show("bulk of 5,000", bulk, 5000, "goal 8x")
+
+    def asyncio(self) -> None:
+        with asyncio.Runner() as runner:
+            store = runner.run(perkey.aopen(self.url))
+            ledger, times = AsyncLedger(store), Latencies()
+
+            async def caller(rows: Iterator[tuple[str, str, int, str]]) -> None:
+                for source, target, amount, key in rows:
+                    began = time.perf_counter()
+                    await ledger.transfer(source, target, amount, key=key)
+                    times.taken.append((time.perf_counter() - began) * 1000)
+
+            async def crowd(rows: Iterator[tuple[str, str, int, str]], count: int) -> None:
+                shared = itertools.islice(rows, count)
+                await asyncio.gather(*(caller(shared) for _ in range(512)))
+
+            def use(rows: Iterator[tuple[str, str, int, str]]) -> Callable[[int], object]:
+                return lambda count: runner.run(crowd(rows, count))
+
+            even = self.show("512 asyncio callers", use(self.rows), 8000, "goal 6x")
+            print(times)
+            warm = self.show("512 asyncio callers, one hot account", use(hot(3)), 8000, "")
+            print(f"    {warm / even:.2f}x of the uniform case (goal 0.7x)")
+            runner.run(store.close())
+
+
+def decay(folder: Path, transfers: int) -> None:
+    """The rate of each tenth of a long run; the last against the first."""
+    with perkey.open(f"sqlite:///{folder}/long.db") as store:
+        ledger, rows, rates = opened(store), uniform(4), []
+        for _ in range(10):
+            part = list(itertools.islice(rows, transfers // 10))
+            began = time.perf_counter()
+            ledger.transfers(part)
+            rates.append(len(part) / (time.perf_counter() - began))
+    print(f"{transfers:,} transfers, tenths: {' '.join(f'{rate:,.0f}' for rate in rates)} /s")
+    print(f"    last tenth {rates[-1] / rates[0]:.2f}x of the first (goal 0.8x)")
+
+
+def main() -> int:
+    """Run all comparisons and print them."""
+    options = argparse.ArgumentParser(prog="benchmarks.ledger")
+    options.add_argument("--transfers", type=int, default=50_000)
+    given = options.parse_args()
+    print(f"{'':<58}{'perkey':>12} {'by hand':>12}")
+    with tempfile.TemporaryDirectory(prefix="perkey-bench-") as name:
+        bench = Bench(Path(name))
+        with perkey.open(bench.url) as store:
+            bench.threads(store)
+        bench.asyncio()
+        decay(Path(name), given.transfers)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
