@@ -43,17 +43,18 @@ class Program:
 
     @functools.cached_property
     def groups(self) -> list[int]:
-        """Callers with one number are interchangeable: the same function, their own process."""
-        firsts: list[Any] = []
-        found = []
-        for index, caller in enumerate(self.callers):
-            same = [i for i in range(len(firsts)) if firsts[i] is caller]
-            if same and self.symmetric and not self.shared(index):
-                found.append(same[0])
-            else:
-                found.append(index)
-            firsts.append(caller)
-        return found
+        """Callers with one number are interchangeable: the same function, and the same process
+        or each alone in its own."""
+        kinds = [
+            (caller, self.processes[index] if self.shared(index) else None)
+            for index, caller in enumerate(self.callers)
+        ]
+        if not self.symmetric:
+            return list(range(len(kinds)))
+        return [
+            next(i for i, other in enumerate(kinds) if other[0] is mine[0] and other[1] == mine[1])
+            for mine in kinds
+        ]
 
     @functools.cached_property
     def _arities(self) -> dict[Any, int]:
