@@ -12,14 +12,15 @@ from typing import Any, Self
 
 from perkey.clock import SYSTEM, Clock
 from perkey.drivers import tasks, threads
-from perkey.flows import records, steps
+from perkey.errors import UsageError
+from perkey.flows import arguments, records, steps
 from perkey.observe.hooks import Hook
 from perkey.store.abc import Backend
 from perkey.store.core import Core
 from perkey.store.keys import DOCUMENTS
 from perkey.store.limits import Limits
 from perkey.store.transaction import Fence, Fn
-from perkey.store.url import open_backend
+from perkey.store.url import open_backend, parse
 from perkey.store.views import Document
 from perkey.store.watch import AsyncWatch, Watch
 
@@ -64,6 +65,8 @@ class _Base:
 
     def observe(self, hook: Hook) -> None:
         """Call ``hook`` with every event from now on."""
+        if not callable(hook):
+            raise UsageError(f"expected a function of one event, found {type(hook).__name__}")
         self.core.observers.add(hook)
 
     def __repr__(self) -> str:
@@ -180,6 +183,7 @@ class Store(_Base):
         ``after=None`` begins now, ``""`` with the oldest kept version, a cursor right behind
         it.  Yields ``Change``, ``Synced`` and ``Gap``.
         """
+        check_watch(prefix, after)
         self.core.check_open()
         return Watch(self.core, DOCUMENTS + prefix, after)
 
@@ -295,6 +299,7 @@ class AsyncStore(_Base):
 
     def watch(self, prefix: str = "", *, after: str | None = None) -> AsyncWatch:
         """Like ``Store.watch``."""
+        check_watch(prefix, after)
         self.core.check_open()
         return AsyncWatch(self.core, DOCUMENTS + prefix, after)
 
@@ -315,6 +320,13 @@ class AsyncStore(_Base):
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+def check_watch(prefix: object, after: object) -> None:
+    """What a watcher begins with is text."""
+    arguments.text("the prefix", prefix)
+    if after is not None:
+        arguments.text("after=", after)
 
 
 def open_store(
@@ -344,7 +356,7 @@ async def aopen_store(
 ) -> AsyncStore:
     """Like ``open_store``, for asyncio; connects off the loop."""
     wanted = limits or Limits()
-    if url.startswith("memory:"):
+    if parse(url).scheme == "memory":
         backend = open_backend(url, wanted, clock)
     else:
         backend = await asyncio.to_thread(open_backend, url, wanted, clock)

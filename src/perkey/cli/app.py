@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from cyclopts import App, CycloptsError
@@ -46,9 +47,11 @@ def build() -> App:
 def run(arguments: Sequence[str]) -> int:
     """Parse, run, report.  Commands return an exit code or None, and raise ``PerkeyError``."""
     as_json = "--json" in arguments
+    output.lenient()
     try:
         result: Any = build()(list(arguments), exit_on_error=False, print_error=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return result if isinstance(result, int) else exits.DONE
     except CycloptsError as error:
         output.complain(" ".join(str(error).split()), "perkey --help, or --help after a command")
@@ -62,6 +65,12 @@ def run(arguments: Sequence[str]) -> int:
         # The reader went away (``| head``); without this Python complains once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.DONE
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else "the output cannot be written: "
+        output.complain(f"{where}{error.strerror or error}")
+        with suppress(OSError, AttributeError):  # or Python complains once more at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.STORE
 
 
 def _report(error: PerkeyError, as_json: bool) -> None:

@@ -49,7 +49,10 @@ def json_argument(text: str) -> Any:
     """A value given as JSON text, as ``-`` for standard input or as ``@FILE``."""
     source = text
     if text == "-":
-        source = sys.stdin.read(MAX_ARGUMENT_BYTES + 1)
+        try:
+            source = sys.stdin.read(MAX_ARGUMENT_BYTES + 1)
+        except UnicodeDecodeError:
+            raise UsageError("standard input is not UTF-8") from None
     elif text.startswith("@"):
         source = _file(Path(text[1:]))
     if len(source) > MAX_ARGUMENT_BYTES:

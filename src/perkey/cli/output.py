@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,11 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the command decide; Rich would exit with 1, as if something had been refused."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output.  Rich itself honours ``NO_COLOR`` and a pipe; a pipe is never wrapped."""
-    out = Console(highlight=False, emoji=False, markup=False)
+    out = _Console(highlight=False, emoji=False, markup=False)
     if not out.is_terminal:
-        out = Console(highlight=False, emoji=False, markup=False, width=10_000)
+        out = _Console(highlight=False, emoji=False, markup=False, width=10_000)
     return out
 
 
@@ -47,6 +54,13 @@ def complain(message: str, hint: str = "") -> None:
     print(f"perkey: {safe(message)}", file=sys.stderr)
     if hint:
         print(f"hint: {safe(hint)}", file=sys.stderr)
+
+
+def lenient() -> None:
+    """What a narrow encoding cannot carry is shown escaped, not a crash after the work."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def safe(text: str) -> str:

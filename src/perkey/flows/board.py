@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from perkey.errors import Conflict, IncompleteRun, LeaseLost, NotFound, UsageError
-from perkey.flows import pointer, steps, tasklist
+from perkey.flows import arguments, pointer, steps, tasklist
 from perkey.flows.leases import milliseconds, polling
 from perkey.flows.records import check_by
 from perkey.flows.tasklist import DONE, FAILED, MAX_REASON, OPEN, RUNNING, Claim, Run
 from perkey.observe import events
 from perkey.store import codec
-from perkey.store.keys import BOARDS, DOCUMENTS, Key, in_space
+from perkey.store.keys import BOARDS, DOCUMENTS, Key, check_name, in_space
 from perkey.store.transaction import Fn, Outcome, Tx, check_fn, declared
 
 Also = tuple[str | Sequence[str], Fn]
@@ -101,6 +101,8 @@ def claim(
 def _claim_once(run: str, worker: str, lease: float, task: str | None) -> steps.Flow[Claim | None]:
     key = board_key(run)
     check_by(worker)
+    if task is not None:
+        check_name(task)
     length = milliseconds(lease)
 
     def take(tx: Tx) -> Claim | None:
@@ -143,9 +145,7 @@ def finish(mine: Claim, output: Any, also: Also | None) -> steps.Flow[Any]:
     The same finish again is harmless and runs nothing.
     """
     raw = msgspec.Raw(codec.encode(output))
-    keys, fn = also or ((), None)
-    if fn is not None:
-        check_fn(fn)
+    keys, fn = _further(also)
 
     def end(board: Run, tx: Tx) -> Any:
         task = tasklist.find(mine.run, board, mine.task)
@@ -158,8 +158,21 @@ def finish(mine: Claim, output: Any, also: Also | None) -> steps.Flow[Any]:
     return (yield from _change(mine, end, "finished", keys))
 
 
+def _further(also: Also | None) -> tuple[str | Sequence[str], Fn | None]:
+    if also is None:
+        return (), None
+    if not isinstance(also, tuple) or len(also) != 2:
+        raise UsageError(f"expected also=(keys, fn), found {type(also).__name__}")
+    check_fn(also[1])
+    if not isinstance(also[0], str):
+        arguments.several("the keys of also=", also[0], "keys")
+    return also
+
+
 def fail(mine: Claim, reason: str, retry: bool) -> steps.Flow[bool]:
     """Give up this attempt; True when the task is open for another one."""
+    arguments.text("a reason", reason)
+    arguments.flag("retry=", retry)
 
     def end(board: Run, tx: Tx) -> bool:
         task = tasklist.held(board, mine, tx.now)
@@ -184,6 +197,8 @@ def release(mine: Claim) -> steps.Flow[None]:
 def _change(
     mine: Claim, edit: Callable[[Run, Tx], Any], change: str, keys: str | Sequence[str] = ()
 ) -> steps.Flow[Any]:
+    if not isinstance(mine, Claim):
+        raise UsageError(f"expected what claim() returned, found {type(mine).__name__}")
     key = board_key(mine.run)
 
     def run(tx: Tx) -> Any:
@@ -197,7 +212,8 @@ def _change(
     except LeaseLost:
         yield steps.Emit(events.LateRefused(f"{mine.run}/{mine.task}", mine.worker, mine.token))
         raise
-    yield steps.Emit(events.TaskChanged(mine.run, mine.task, mine.worker, mine.token, change))
+    if outcome.writes:  # a repeat changes nothing, so there is nothing to tell
+        yield steps.Emit(events.TaskChanged(mine.run, mine.task, mine.worker, mine.token, change))
     return outcome.result
 
 
@@ -228,10 +244,7 @@ def complete(run: str, by: str, outputs: Outputs | None) -> steps.Flow[Status]:
     """
     key = board_key(run)
     check_by(by)
-    places = {
-        task: (in_space(DOCUMENTS, document), pointer.parse(path))
-        for task, (document, path) in (outputs or {}).items()
-    }
+    places = _places(outputs)
 
     def check(tx: Tx) -> None:
         board = tasklist.decode(run, tx.record(key))
@@ -248,6 +261,20 @@ def complete(run: str, by: str, outputs: Outputs | None) -> steps.Flow[Status]:
         yield steps.Emit(events.Incomplete(run, by, tuple(incomplete.missing)))
         raise
     return (yield from status(run))
+
+
+def _places(outputs: Outputs | None) -> dict[str, tuple[Key, pointer.Path]]:
+    if outputs is None:
+        return {}
+    good = isinstance(outputs, Mapping) and all(
+        isinstance(place, tuple | list) and len(place) == 2 for place in outputs.values()
+    )
+    if not good:
+        raise UsageError('expected outputs={task: (document, "/json/pointer")}')
+    return {
+        task: (in_space(DOCUMENTS, document), pointer.parse(path))
+        for task, (document, path) in outputs.items()
+    }
 
 
 def _present(tx: Tx, name: Key, path: pointer.Path) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from perkey.errors import ConditionRequired, Conflict, ConflictExhausted, UsageError
-from perkey.flows import judging, merging, patching, records, steps
+from perkey.flows import arguments, judging, merging, patching, records, steps
 from perkey.flows.blame import Blame
 from perkey.flows.diff import ABSENT
 from perkey.flows.judging import Bound
@@ -60,8 +60,7 @@ class Book:
 
     def rule(self, prefix: str, validator: Callable[..., None]) -> None:
         """Let ``validator`` judge every write under ``prefix`` from now on."""
-        if not isinstance(prefix, str):
-            raise UsageError(f"expected a prefix as text, found {type(prefix).__name__}")
+        arguments.text("the prefix", prefix)
         self.rules.append(judging.bound(prefix, validator))
 
     def change(
@@ -103,7 +102,8 @@ class Book:
     ) -> steps.Flow[Document]:
         """Write a whole value under exactly one condition."""
         name = in_space(DOCUMENTS, key)
-        records.check_condition(if_match, create, overwrite)
+        records.check_condition(if_match, create, overwrite, base)
+        arguments.flag("merge=", merge)
         if merge:
             return (yield from self._merge(name, value, write, if_match))
         body = codec.encode(value)
@@ -181,6 +181,7 @@ class Book:
     ) -> steps.Flow[Document]:
         """Apply a change that is given as data to the current value, inside the commit."""
         name = in_space(DOCUMENTS, key)
+        records.check_match(if_match)
         apply = _patcher(json_patch, merge_patch, transforms)
         spare = MISSING if default is MISSING else codec.encode(default)
         if transforms is not None and spare is MISSING:
@@ -197,6 +198,7 @@ class Book:
     def delete(self, key: str, write: Write, if_match: int | None = None) -> steps.Flow[Document]:
         """Leave a tombstone whose version goes on counting."""
         name = in_space(DOCUMENTS, key)
+        records.check_match(if_match)
 
         def decide(tx: Tx, head: Record | None) -> Decision:
             if head is None or head.deleted:

@@ -75,7 +75,7 @@ def acquire(key: str, ttl: float, holder: str = "", wait: float = 0.0) -> steps.
 
 def polling(attempt: Callable[[], steps.Flow[T]], wait: float) -> steps.Flow[T]:
     """Repeat ``attempt`` while it raises ``LeaseHeld``, for up to ``wait`` seconds."""
-    if not wait >= 0:
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not wait >= 0:
         raise UsageError(f"expected wait= as 0 or more seconds, found {wait!r}")
     deadline: float | None = None
     pause = FIRST_PAUSE_S

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from perkey.errors import Gone, NotFound, UsageError
-from perkey.flows import pointer, steps
+from perkey.errors import Gone, NotFound
+from perkey.flows import arguments, pointer, steps
 from perkey.flows.blame import NOTHING, Blame, Origin
 from perkey.flows.diff import ABSENT, Change, diff
 from perkey.flows.records import missing
@@ -24,8 +24,7 @@ KEPT = 16
 def at(key: str, version: int) -> steps.Flow[Document]:
     """One version; ``Gone`` when retention dropped it, ``NotFound`` when it never was."""
     name = in_space(DOCUMENTS, key)
-    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-        raise UsageError(f"expected a version from 1 up, found {version!r}")
+    arguments.whole("a version", version, 1)
     found: list[Record] = yield steps.History(name, version - 1, 1)
     if found and found[0].version == version:
         return document(found[0])
@@ -48,6 +47,7 @@ def between(key: str, old: int, new: int) -> steps.Flow[list[Change]]:
     """What changed from version ``old`` to ``new``; version 0 is nothing."""
     sides = []
     for version in (old, new):
+        arguments.whole("a version", version)
         found = None if version == 0 else (yield from at(key, version))
         sides.append(ABSENT if found is None or found.deleted else found.value)
     return diff(*sides)

@@ -15,7 +15,7 @@ from perkey.errors import (
     Rejected,
     UsageError,
 )
-from perkey.flows import steps
+from perkey.flows import arguments, steps
 from perkey.observe import events
 from perkey.store import codec, receipts
 from perkey.store.keys import DOCUMENTS, Key, stored
@@ -41,7 +41,9 @@ def transact(
     check_fn(fn)
     check_by(by)
     claim = None if idempotency_key is None else _claim(idempotency_key, keys, payload)
-    extra = [each for each in (fence and fence.lease, claim and claim.key) if each]
+    if not isinstance(keys, str):
+        arguments.several("keys", keys, "keys")
+    extra = [*arguments.lease_of(fence), *([claim.key] if claim else [])]
     outcome: Outcome = yield steps.Transact(
         declared(keys, *extra), fn, by, fence=fence, claim=claim, timeout=timeout
     )
@@ -87,6 +89,7 @@ def missing(key: Key, record: Record | None) -> NotFound:
 
 def get_many(keys: Sequence[str]) -> steps.Flow[dict[str, Document]]:
     """The documents that exist among ``keys``, all of one moment, by key."""
+    arguments.several("keys", keys, "keys")
     names = [stored(key) for key in keys]
     records = yield steps.Read(names)
     return {
@@ -110,7 +113,7 @@ def put(
 ) -> steps.Flow[Document]:
     """Write a whole value under exactly one condition."""
     name = stored(key)
-    check_condition(if_match, create, overwrite)
+    check_condition(if_match, create, overwrite, base)
     check_by(by)
     body = codec.encode(value)
 
@@ -140,6 +143,7 @@ def delete(
     """Leave a tombstone; the version goes on counting.  ``NotFound`` where nothing is."""
     name = stored(key)
     check_by(by)
+    check_match(if_match)
 
     def erase(tx: Tx) -> None:
         head = tx.record(name)
@@ -157,7 +161,7 @@ def conditional(
     name: Key, fn: Fn, by: str, fence: Fence | None, timeout: float | None
 ) -> steps.Flow[Outcome]:
     """Transact over one key, telling the observers why it was refused."""
-    keys = declared([name], *([fence.lease] if fence else []))
+    keys = declared([name], *arguments.lease_of(fence))
     try:
         outcome: Outcome = yield steps.Transact(keys, fn, by, fence=fence, timeout=timeout)
     except ConflictExhausted as exhausted:
@@ -178,15 +182,26 @@ def conditional(
     return outcome
 
 
-def check_condition(if_match: int | None, create: bool, overwrite: bool) -> None:
-    """Exactly one of the three must be given."""
+def check_condition(
+    if_match: int | None, create: bool, overwrite: bool, base: int | None = None
+) -> None:
+    """Exactly one of the three must be given, and ``base`` be a version."""
+    arguments.flag("create=", create)
+    arguments.flag("overwrite=", overwrite)
     if (if_match is not None) + create + overwrite != 1:
         raise ConditionRequired(
             "expected exactly one of if_match=VERSION (the version you read), create=True "
             "(nothing may be there) and overwrite=True (whatever is there)"
         )
-    if if_match is not None and (isinstance(if_match, bool) or not isinstance(if_match, int)):
-        raise UsageError(f"expected if_match as a whole number, found {if_match!r}")
+    check_match(if_match)
+    if base is not None:
+        arguments.whole("base=", base)
+
+
+def check_match(if_match: object) -> None:
+    """``if_match`` is a version, or was not given."""
+    if if_match is not None:
+        arguments.whole("if_match=", if_match)
 
 
 def check_absent(name: Key, head: Record | None) -> None:
@@ -221,11 +236,16 @@ def check_version(name: Key, head: Record | None, if_match: int | None) -> None:
 
 def scan(prefix: str, after: str, limit: int) -> steps.Flow[list[Document]]:
     """Up to ``limit`` live documents under ``prefix`` above ``after``, in key order."""
+    arguments.text("the prefix", prefix)
+    arguments.text("after=", after)
+    arguments.whole("limit=", limit, 1)
     records = yield steps.Scan(DOCUMENTS + prefix, DOCUMENTS + after if after else "", limit)
     return [document(record) for record in records]
 
 
 def history(key: str, after: int, limit: int) -> steps.Flow[list[Document]]:
     """Up to ``limit`` kept versions above ``after``, ascending."""
+    arguments.whole("after=", after)
+    arguments.whole("limit=", limit, 1)
     records = yield steps.History(stored(key), after, limit)
     return [document(record) for record in records]

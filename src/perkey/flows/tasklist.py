@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from perkey.errors import IncompleteRun, InvalidState, LeaseHeld, LeaseLost, NotFound, UsageError
+from perkey.flows import arguments
 from perkey.store import codec
 from perkey.store.keys import check_name
 from perkey.store.record import Record
@@ -84,8 +85,7 @@ def encode(run: Run) -> bytes:
 
 def dispatched(tasks: Iterable[str] | Mapping[str, Any], attempts: int) -> Run:
     """A fresh run: names alone, or names with what their workers need to know."""
-    if isinstance(tasks, str):
-        raise UsageError("expected the names of the tasks, found one text; use [name]")
+    arguments.several("the tasks", tasks, "names; use [name] for one")
     names = list(tasks)
     specs = dict(tasks) if isinstance(tasks, Mapping) else dict.fromkeys(names)
     if len(specs) != len(names):

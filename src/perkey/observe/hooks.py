@@ -57,8 +57,10 @@ class Observers:
         """
         self.counts["Committed"] += 1
         self.attempts[attempts] += 1
-        if len(keys) == 1:
-            self._prefix(keys[0][2:])[0] += 1
+        # Only documents can conflict: leases, boards and receipts would thin the rate.
+        for key in keys:
+            if key.startswith("d/"):
+                self._prefix(key[2:])[0] += 1
         if self._hooks:
             names = tuple(key[2:] for key in keys)
             event = events.Committed(names, by, op, batch, attempts)
@@ -84,6 +86,7 @@ class Observers:
         with self._mutex:
             return {
                 name: conflicts / (commits + conflicts)
-                for name, (commits, conflicts) in self._prefixes.items()
+                # A list first, in one step: a leader may add a prefix meanwhile.
+                for name, (commits, conflicts) in list(self._prefixes.items())
                 if commits + conflicts
             }

@@ -76,6 +76,6 @@ class Page(msgspec.Struct, frozen=True):
 
 def position(cursor: str) -> int:
     """The number that a cursor is, for stores that number their changes; ``""`` is 0."""
-    if cursor and not (cursor.isascii() and cursor.isdecimal()):
+    if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
         raise UsageError(f"expected a cursor of this store, found {cursor!r:.60}")
     return int(cursor or 0)

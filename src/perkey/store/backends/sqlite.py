@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from perkey.clock import SYSTEM, Clock, host_ms
-from perkey.errors import ForkedStore, UsageError
+from perkey.errors import ForkedStore
 from perkey.store.abc import Backend
 from perkey.store.backends import sqlite_open, sqlite_schema
 from perkey.store.backends import sqlite_queries as queries
@@ -20,7 +20,7 @@ from perkey.store.backends.sqlite_turn import FIRST_PAUSE_S, Turn, waited_in_vai
 from perkey.store.evaluate import Batch
 from perkey.store.keys import HISTORY_SPACES, Key, keeps_history
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record
+from perkey.store.record import Page, Record, position
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -251,7 +251,7 @@ class SqliteBackend:
             return [Record(*row) for row in self._run(queries.HISTORY, (str(key), after, limit))]
 
     def changes(self, prefix: str, cursor: str, limit: int) -> Page:
-        seen = _position(cursor)
+        seen = position(cursor)
         low, high = prefix, queries.past(prefix)
         with self._snapshot():
             (dropped,) = self._run(queries.DROPPED).fetchone()
@@ -336,13 +336,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _position(cursor: str) -> int:
-    try:
-        return int(cursor or 0)
-    except ValueError:
-        raise UsageError(f"expected a cursor of this store, found {cursor!r:.60}") from None
 
 
 def open_backend(location: Location, limits: Limits, clock: Clock = SYSTEM) -> Backend:
