@@ -198,7 +198,7 @@ def test_at_tells_dropped_from_never_written() -> None:
             docs.at("report", 5)
         with pytest.raises(NotFound, match="no version 1; its last one is 0"):
             docs.at("nothing", 1)
-        with pytest.raises(UsageError, match="version from 1 up"):
+        with pytest.raises(UsageError, match="version as a whole number from 1 up"):
             docs.at("report", 0)
 
 
