@@ -27,6 +27,8 @@ class Kind:
     """The fixture of the server that tests share."""
     several_keys: bool = True
     """Whether one transaction may span keys."""
+    locks: bool = False
+    """Whether a transaction waits for others on its keys, rather than run again."""
     survives_kill: bool = True
     """Whether what was acknowledged outlives a killed server."""
     is_write: Callable[[bytes], bool] = _any
@@ -45,6 +47,11 @@ def _redis_write(request: bytes) -> bool:
     return COMMIT.digest.encode() in request
 
 
+def _nats_write(request: bytes) -> bool:
+    return b"Nats-Expected-Last-Subject-Sequence" in request
+
+
 KINDS = {
+    "nats": Kind("nats:Nats", "nats_server", is_write=_nats_write),
     "redis": Kind("valkey:Valkey", "valkey_server", is_write=_redis_write),
 }

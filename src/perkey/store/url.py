@@ -57,11 +57,13 @@ Opener = Callable[[Location, Limits, Clock], Backend]
 BACKENDS: dict[str, tuple[str, str]] = {
     "file": ("perkey.store.backends.files", ""),
     "memory": ("perkey.store.backends.memory", ""),
+    "nats": ("perkey.store.backends.nats", "nats"),
     "postgres": ("perkey.store.backends.postgres", "postgres"),
     "postgresql": ("perkey.store.backends.postgres", "postgres"),
     "redis": ("perkey.store.backends.redis", "redis"),
     "rediss": ("perkey.store.backends.redis", "redis"),
     "sqlite": ("perkey.store.backends.sqlite", ""),
+    "tls": ("perkey.store.backends.nats", "nats"),
     "valkey": ("perkey.store.backends.redis", "redis"),
     "valkeys": ("perkey.store.backends.redis", "redis"),
 }

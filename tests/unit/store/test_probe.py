@@ -52,7 +52,7 @@ class ChecksThenWrites(MemoryPort):
     def __init__(self) -> None:
         super().__init__()
         self.gate = threading.Barrier(RACERS)
-        self.in_turn = 4
+        self.in_turn = 7
 
     def commit(self, heads: Mapping[Key, Record | None], writes: Sequence[Record]) -> bool:
         if self.in_turn:
@@ -92,6 +92,6 @@ def test_a_store_that_checks_first_and_writes_later_is_refused() -> None:
 
 def test_a_racer_that_fails_is_no_verdict() -> None:
     port = Locked()
-    port.faults.extend([port.fine] * 4 + [port.lose_request])
+    port.faults.extend([port.fine] * 7 + [port.lose_request])
     with pytest.raises(StoreUnavailable):
         probe(port, lambda: port, ManualClock())

@@ -157,6 +157,7 @@ class _Run:
             keys = [*part.looks, self._turns.key] if asks else part.looks
             records, now = self._port.look(keys)
             heads = dict(zip(part.looks, records, strict=False))
+            self._turns.saw(heads, op)
             if not asks:
                 return heads, now
             if self._turns.blocks(records[-1], heads):

@@ -27,18 +27,21 @@ def probe(port: Port, rival: Callable[[], Port], clock: Clock) -> None:
     ``rival`` opens one more connection.  The only threads that a backend ever starts are the
     racers, and they have ended when this returns.
     """
-    key = Key(f"q/probe/{clock.token()}")
+    key, other = (Key(f"q/probe/{clock.token()}") for _ in range(2))
     try:
         _in_turn(port, key)
+        if port.atomic_keys != 1:
+            _together(port, key, other)
         ports = [port, *(rival() for _ in range(RACERS - 1))]
         try:
             for _ in range(ROUNDS):
                 _race(ports, key)
         finally:
-            for other in ports[1:]:
-                other.close()
+            for racer in ports[1:]:
+                racer.close()
     finally:
         port.forget(key)
+        port.forget(other)
 
 
 def _in_turn(port: Port, key: Key) -> None:
@@ -51,6 +54,18 @@ def _in_turn(port: Port, key: Key) -> None:
     _expect(port, head == first, "the first write to be there")
     _expect(port, _commit(port, head, _record(key, 2, "third")), "a fresh condition to hold")
     _expect(port, not _commit(port, head, _record(key, 2, "fourth")), "a stale condition to fail")
+
+
+def _together(port: Port, key: Key, other: Key) -> None:
+    """Two keys in one commit: one that has moved, written or only compared, stops both."""
+    head = _look(port, key)
+    stale = {other: None, key: None}
+    both = [_record(other, 1, "fifth"), _record(key, 3, "fifth")]
+    _expect(port, not port.commit(stale, both), "one stale key of two to stop the commit")
+    _expect(port, not port.commit(stale, both[:1]), "a stale key to count though it is not written")
+    _expect(port, port.look([key, other])[0] == [head, None], "nothing of that to be there")
+    _expect(port, port.commit({other: None, key: head}, both), "two fresh keys to land together")
+    _expect(port, port.look([key, other])[0] == both[::-1], "both writes to be there")
 
 
 def _race(ports: list[Port], key: Key) -> None:

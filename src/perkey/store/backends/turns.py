@@ -23,7 +23,12 @@ from perkey.store.record import Record, following
 LOSSES = 2
 """After how many lost attempts a turn is asked for."""
 STRIDE = 8
-"""Where looking costs a request: how many commits go by between two looks."""
+"""Where looking costs something: how many commits go by between two looks while nobody else
+seems to write."""
+BUSY_S = 1.0
+"""For how long after a trace of another process every look includes the turn."""
+PROCESS = 16
+"""How many characters of an op name its process."""
 PATIENCE = 12
 """How many times a store's usual answer a turn stands, at least."""
 MOST_KEYS = 64
@@ -64,6 +69,7 @@ class Turns:
         self._seen = ""
         self._since = 0.0
         self._commits = 0
+        self._busy_until = 0.0
 
     def took(self, seconds: float) -> None:
         """A commit landed after ``seconds``."""
@@ -72,7 +78,16 @@ class Turns:
 
     def asks(self, lost: int) -> bool:
         """Whether the turn should be read with the heads."""
-        return self._port.cheap_turns or lost > 0 or self._commits % STRIDE == STRIDE - 1
+        if self._port.cheap_turns or lost > 0 or self._commits % STRIDE == STRIDE - 1:
+            return True
+        return self._clock.monotonic() < self._busy_until
+
+    def saw(self, heads: Mapping[Key, Record | None], op: str) -> None:
+        """Learn from heads whether other processes write them too; ``op`` is our own."""
+        for head in heads.values():
+            if head is not None and head.op[:PROCESS] != op[:PROCESS]:
+                self._busy_until = self._clock.monotonic() + BUSY_S
+                return
 
     def due(self, lost: int, op: str, record: Record | None) -> bool:
         """Whether ``op``, which lost this often, should ask for a turn and has none yet."""
