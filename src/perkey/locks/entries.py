@@ -75,12 +75,14 @@ class Entry:
                 self.inside.pop(self.claims.pop(self.index), None)
             except KeyError:
                 raise not_held(self) from None
-            if not queues:
-                return READY
+            if queues:  # somebody joined meanwhile
+                self.table.leave(self.index, self)
+            return READY
         token = self.claims.get(self.index)
-        if token is not None:
-            self.inside.pop(token, None)
-            self.table.leave(self.index, token)
+        if token is None:
+            raise not_held(self)
+        self.inside.pop(token, None)
+        self.table.leave(self.index, token)
         return READY
 
     __aexit__ = __exit__
@@ -154,11 +156,13 @@ class ThreadEntry(Entry):
                 del self.claims[self.index]
             except KeyError:
                 raise not_held(self) from None
-            if not queues:
-                return
+            if queues:  # somebody joined meanwhile
+                self.table.leave(self.index, self)
+            return
         token = self.claims.get(self.index)
-        if token is not None:
-            self.table.leave(self.index, token)
+        if token is None:
+            raise not_held(self)
+        self.table.leave(self.index, token)
 
 
 class TaskEntry(Entry):

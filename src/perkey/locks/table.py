@@ -123,7 +123,10 @@ class Table:
         return True
 
     def leave(self, key: Hashable, token: Any) -> None:
-        """Give the key to the oldest waiter, or remove its entry.  Never waits for anybody."""
+        """Give the key to the oldest waiter, or remove its entry.  Never waits for anybody.
+
+        ``token`` has the key, or nobody has it any more.
+        """
         queues = self.queues
         if key not in queues and IDLE not in queues:
             if self.claims.get(key) is token:
@@ -202,8 +205,9 @@ class Table:
         """Free the key if its holder is gone for good; only the first in line looks."""
         queue = self.queues.get(waiter.key)
         if queue and queue[0] is waiter and self.suspect is not None:
-            holder = self.claims.get(waiter.key)
-            if may_be_gone(getattr(holder, "owner", holder)) and self.suspect(waiter.key, holder):
+            holder = self.claims.get(waiter.key, waiter)
+            gone = holder is waiter or may_be_gone(getattr(holder, "owner", holder))
+            if gone and (holder is waiter or self.suspect(waiter.key, holder)):
                 self.leave(waiter.key, holder)
 
     async def suspend(self, key: Hashable, token: Any, timeout: float | None) -> None:

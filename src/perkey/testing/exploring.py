@@ -9,14 +9,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from perkey.locks import Sections
 from perkey.testing import shrink as shrinking
 from perkey.testing import story
 from perkey.testing.certificate import Failure, Result
 from perkey.testing.fingerprint import Fingerprint
 from perkey.testing.moves import Move
+from perkey.testing.parts import register_fingerprint
 from perkey.testing.runner import Program, Violation
 from perkey.testing.sample import Mode, Sample
 from perkey.testing.search import Search, notation, schedule
+
+# An array finds its entries through a cache in C, which says nothing about its future.
+register_fingerprint(Sections, lambda array: [array._table, array.sections, array.inside])
 
 
 def explore(
