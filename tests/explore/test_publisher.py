@@ -121,6 +121,4 @@ def test_a_sweep_never_waits_for_a_slow_send() -> None:
 
 
 def test_the_exploration_finds_a_sweep_that_queues() -> None:
-    explore(
-        lambda: Slow(buggy_publishers.SweepThatQueues), [event, sweep_and_tell]
-    ).assert_fails()
+    explore(lambda: Slow(buggy_publishers.SweepThatQueues), [event, sweep_and_tell]).assert_fails()
