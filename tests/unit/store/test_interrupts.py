@@ -73,7 +73,8 @@ class Rig:
         assert set(self.got) <= set(log.value) <= set(self.sent)
 
     def finish(self) -> None:
-        """All that was written shows in every view."""
+        """All that was written shows in every view, the last round's writes too."""
+        self.check()
         log = self.store.get("log")
         history = self.store.history("log", limit=100_000)
         assert [each.value for each in history] == [log.value[: n + 1] for n in range(log.version)]

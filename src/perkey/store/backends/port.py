@@ -13,6 +13,8 @@ from perkey.store.record import Record
 class NothingDone(StoreUnavailable):
     """The store could not be reached, or refused the request as a whole; nothing was done."""
 
+    code = "nothing-done"
+
 
 class Port(Protocol):
     """The store behind ``Optimistic``.  Used by one thread at a time."""
