@@ -55,9 +55,9 @@ class Writers(RuleBasedStateMachine):
 
     @rule(value=values, by=authors, age=st.integers(0, 3))
     def conditional(self, value: Any, by: str, age: int) -> None:
-        version = len(self.versions) - age
+        version = max(len(self.versions) - age, 0)
         self.expect(
-            age == 0 and self.head is not ABSENT,
+            version == len(self.versions) and self.head is not ABSENT,
             by,
             value,
             lambda: self.docs.put("doc", value, if_match=version, by=by),
@@ -69,7 +69,8 @@ class Writers(RuleBasedStateMachine):
 
     @rule(value=values, by=authors, age=st.integers(0, 4))
     def merging(self, value: Any, by: str, age: int) -> None:
-        version = len(self.versions) - age
+        version = max(len(self.versions) - age, 0)
+        age = len(self.versions) - version
         base = self.versions[version - 1][1] if version >= 1 else ABSENT
         possible = self.head is not ABSENT and base is not ABSENT
         result = value
