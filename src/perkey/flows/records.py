@@ -38,9 +38,23 @@ def transact(
     timeout: float | None = None,
 ) -> steps.Flow[Outcome]:
     """Commit ``fn`` over ``keys``; with ``idempotency_key`` at most once for ever."""
+    claim = None
+    if idempotency_key is not None:
+        claim = atomic_claim("", "transact", idempotency_key, keys, payload, None)
+    return (yield from commit(keys, fn, claim, by, fence, timeout))
+
+
+def commit(
+    keys: str | Sequence[str],
+    fn: Fn,
+    claim: Claim | None,
+    by: str,
+    fence: Fence | None,
+    timeout: float | None,
+) -> steps.Flow[Outcome]:
+    """Check what a caller handed in, and commit it together with its receipt."""
     check_fn(fn)
     check_by(by)
-    claim = None if idempotency_key is None else _claim(idempotency_key, keys, payload)
     if not isinstance(keys, str):
         arguments.several("keys", keys, "keys")
     extra = [*arguments.lease_of(fence), *([claim.key] if claim else [])]
@@ -50,11 +64,18 @@ def transact(
     return outcome
 
 
-def _claim(key: str, keys: str | Sequence[str], payload: Any) -> Claim:
+def atomic_claim(
+    scope: str,
+    operation: str,
+    key: str,
+    keys: str | Sequence[str],
+    payload: Any,
+    keep: float | None,
+) -> Claim:
+    """The claim of a transaction; without a payload its keys must stay the same."""
     if payload is None:
         payload = [str(each) for each in declared(keys)]
-    digest, fields = receipts.fingerprint(payload)
-    return Claim(receipts.receipt_key("", "transact", key), digest, fields)
+    return receipts.claim(scope, operation, key, payload, keep)
 
 
 def check_by(by: object) -> None:

@@ -67,6 +67,13 @@ def _digest(data: bytes, size: int) -> str:
     return hashlib.blake2b(data, digest_size=size, key=FORMAT.encode()).hexdigest()
 
 
+def claim(scope: str, operation: str, key: str, payload: Any, keep: float | None) -> Claim:
+    """What makes ``operation`` run once for ``key``; ``keep`` seconds its answer is replayed."""
+    digest, fields = fingerprint(payload)
+    expires = None if keep is None else int(keep * 1000)
+    return Claim(receipt_key(scope, operation, key), digest, fields, expires)
+
+
 def read(record: Record | None) -> Receipt | None:
     """The receipt that a record holds, or None."""
     if record is None or record.body is None:

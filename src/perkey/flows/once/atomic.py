@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perkey.flows import steps
+from perkey.flows import records, steps
 from perkey.flows.once.model import Receipt
-from perkey.flows.records import check_by
-from perkey.store import receipts
-from perkey.store.transaction import Claim, Fence, Fn, Outcome, check_fn, declared
+from perkey.store.transaction import Fence, Fn
 
 
 def transact(
@@ -26,15 +24,6 @@ def transact(
     timeout: float | None,
 ) -> steps.Flow[Receipt]:
     """The operation is one transaction, and so is its receipt."""
-    check_fn(fn)
-    check_by(by)
-    if payload is None:
-        payload = [str(each) for each in declared(keys)]
-    digest, fields = receipts.fingerprint(payload)
-    expires = None if keep is None else int(keep * 1000)
-    claim = Claim(receipts.receipt_key(scope, operation, key), digest, fields, expires)
-    names = declared(keys, claim.key, *([fence.lease] if fence else []))
-    outcome: Outcome = yield steps.Transact(
-        names, fn, by, fence=fence, claim=claim, timeout=timeout
-    )
+    claim = records.atomic_claim(scope, operation, key, keys, payload, keep)
+    outcome = yield from records.commit(keys, fn, claim, by, fence, timeout)
     return Receipt(outcome.result, outcome.replayed)

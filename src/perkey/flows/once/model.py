@@ -125,9 +125,7 @@ class Verdict:
 def prepare(scope: str, operation: str, key: str, payload: Any, options: Options) -> Operation:
     """Check and fingerprint an operation; nothing is read or written."""
     options.check()
-    digest, fields = receipts.fingerprint(payload)
-    expires = None if options.keep is None else int(options.keep * 1000)
-    claim = Claim(receipts.receipt_key(scope, operation, key), digest, fields, expires)
+    claim = receipts.claim(scope, operation, key, payload, options.keep)
     return Operation(scope, operation, key, claim, options)
 
 
