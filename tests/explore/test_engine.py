@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -158,6 +159,32 @@ def test_publish_and_shutdown() -> None:
         assert not [each for each in world.engine.instances() if not each.state.ended]
 
     check(running, [publish, shutdown], nothing_runs).assert_holds()
+
+
+async def claim_message(world: World, key: str) -> str:
+    async def body(ctx: Context) -> None:
+        world.bodies.append(key)
+
+    try:
+        await world.engine.register_process(define(key, body, [message("shared")]))
+    except InvalidState:
+        return "refused"
+    return "registered"
+
+
+def test_two_processes_cannot_both_take_one_message() -> None:
+    def one_owner(world: World, ended: Any) -> None:
+        assert sorted(ended.results) == ["refused", "registered"]
+        assert len([each for each in world.broker.open_now if "shared" in each]) == 1
+        triggers_are_those_of_the_latest(world)
+
+    async def empty() -> World:
+        world = World()
+        await world.engine.run()
+        return world
+
+    callers = [partial(claim_message, key="a"), partial(claim_message, key="b")]
+    check(empty, callers, one_owner).assert_holds()
 
 
 # ---------------------------------------------------------------------------- mutants

@@ -57,6 +57,8 @@ class Hub:
         self._fire = fire
         self._now_ms = now_ms
         self._open: dict[str, dict[str, Start]] = {}
+        self._messages: dict[str, tuple[str, Message]] = {}
+        """Message name -> who it starts; kept beside ``_open``, since every message asks."""
         self._timers: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.accepting = False
 
@@ -83,6 +85,8 @@ class Hub:
                     self._check_free(key, start)
                     await self._broker.open(key, start)
                     opened.append(start)
+            for start in opened:  # another process may have taken it while the broker opened
+                self._check_free(key, start)
         except BaseException:
             for start in reversed(opened):
                 await self._broker.close(key, start)
@@ -92,6 +96,7 @@ class Hub:
                 await self._broker.close(key, start)
             return False
         self._open[key] = wanted
+        self._note_messages(key, current, wanted)
         for start in opened:
             self._start_timer(key, start)
         for trigger, start in current.items():
@@ -101,6 +106,14 @@ class Hub:
 
     def _closed_meanwhile(self) -> bool:
         return not self.accepting
+
+    def _note_messages(self, key: str, before: dict[str, Start], after: dict[str, Start]) -> None:
+        for start in before.values():
+            if isinstance(start, Message):
+                del self._messages[start.name]
+        for start in after.values():
+            if isinstance(start, Message):
+                self._messages[start.name] = (key, start)
 
     def _check_free(self, key: str, start: Start) -> None:
         if isinstance(start, Message):
@@ -134,12 +147,7 @@ class Hub:
 
     def message_owner(self, name: str) -> tuple[str, Message] | None:
         """The process that a message starts, and the start that says so."""
-        trigger = f"message:{name}"
-        for key, starts in self._open.items():
-            start = starts.get(trigger)
-            if isinstance(start, Message):
-                return key, start
-        return None
+        return self._messages.get(name)
 
     def signal_keys(self, name: str) -> list[str]:
         """The processes that a signal starts."""
@@ -160,3 +168,4 @@ class Hub:
             for start in starts.values():
                 await self._shut(key, start)
         self._open.clear()
+        self._messages.clear()

@@ -60,6 +60,8 @@ class Instance:
     correlation: str | None
     trigger: Delivered | None
     started_ms: int
+    unique: tuple[str, str] | None = None
+    """(process, idempotency key) it was started with, while it is the one for them."""
     state: InstanceState = InstanceState.PENDING
     result: Any = None
     error: str = ""

@@ -460,10 +460,10 @@ def thaw(stored: Stored) -> Instance:
         stored.correlation,
         stored.trigger,
         stored.started_ms,
-        InstanceState(stored.state),
-        stored.result,
-        stored.error,
-        stored.results,
+        state=InstanceState(stored.state),
+        result=stored.result,
+        error=stored.error,
+        results=stored.results,
     )
     instance.inbox.extend(stored.inbox)
     return instance

@@ -106,6 +106,7 @@ class Runner:
             if started != instance.id:
                 return await self._other(started)
         if unique is not None:
+            instance.unique = unique
             self._idempotent[unique] = instance
         self._track(instance)
         self.facts.tell("started", receipt.key, receipt.version, instance.id)
@@ -370,9 +371,8 @@ class Runner:
 
     def _forget(self, instance_id: str) -> None:
         gone = self._finished.pop(instance_id)
-        for key, instance in list(self._idempotent.items()) if self._idempotent else []:
-            if instance is gone:
-                del self._idempotent[key]
+        if gone.unique is not None:
+            del self._idempotent[gone.unique]
 
 
 def _uniques(
