@@ -15,14 +15,9 @@ import pytest
 import perkey
 from perkey.engine import AsyncEngine, EngineLimits, InstanceState, State, define, every, message
 from perkey.engine.instances import Context
+from tests.engine.processes import until
 
 SOON = EngineLimits(lease_s=0.6)
-
-
-async def until(reached: Any, seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not reached():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def die(engine: AsyncEngine) -> None:

@@ -14,32 +14,13 @@ from perkey import (
     StillRunning,
     UsageError,
 )
-from perkey.engine.definitions import Definition, define, every, message
+from perkey.engine.definitions import define, every, message
 from perkey.engine.engine import AsyncEngine
 from perkey.engine.facts import Fact
 from perkey.engine.instances import Context, InstanceState
 from perkey.engine.lifecycle import State
 from perkey.engine.limits import EngineLimits
-
-
-async def quick(ctx: Context) -> Any:
-    return ctx.message.payload if ctx.message else ctx.variables
-
-
-async def waits(ctx: Context) -> None:
-    await asyncio.Event().wait()
-
-
-async def until(reached: Any) -> None:
-    """Wait for a condition that other tasks bring about; fails after 10 s."""
-    async with asyncio.timeout(10):
-        while not reached():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
-def order(body: Any = quick, *starts: Any) -> Definition:
-    return define("order", body, starts)
-
+from tests.engine.processes import order, quick, until, waits
 
 # -------------------------------------------------------------------------- lifecycle
 

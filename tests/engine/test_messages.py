@@ -10,29 +10,10 @@ import pytest
 from perkey import (
     InvalidState,
 )
-from perkey.engine.definitions import Definition, define, message, signal
+from perkey.engine.definitions import define, message, signal
 from perkey.engine.engine import AsyncEngine
 from perkey.engine.instances import Context, InstanceState
-
-
-async def quick(ctx: Context) -> Any:
-    return ctx.message.payload if ctx.message else ctx.variables
-
-
-async def waits(ctx: Context) -> None:
-    await asyncio.Event().wait()
-
-
-async def until(reached: Any) -> None:
-    """Wait for a condition that other tasks bring about; fails after 10 s."""
-    async with asyncio.timeout(10):
-        while not reached():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
-def order(body: Any = quick, *starts: Any) -> Definition:
-    return define("order", body, starts)
-
+from tests.engine.processes import order, quick
 
 # --------------------------------------------------------------------------- messages
 
