@@ -55,6 +55,23 @@ def test_of_many_threads_that_run_it_one_wins() -> None:
     assert engine.state is State.STOPPED
 
 
+def test_callers_that_come_while_the_loop_ends_are_answered() -> None:
+    """Whoever calls as the last shutdown returns gets an answer, never a wait for ever."""
+    for _ in range(30):
+        engine = Engine()
+        engine.register_process(define("quick", quick))
+        engine.run()
+        late = [lambda: engine.start_latest("quick")] * 4  # noqa: B023
+        answers = at_once([*[engine.shutdown] * 6, *late])  # type: ignore[list-item]
+        assert answers[:6] == [None] * 6
+        assert all(
+            not isinstance(each, Exception | None) or isinstance(each, InvalidState)
+            for each in answers[6:]
+        )
+        with pytest.raises(InvalidState, match="Run: engine already stopped"):
+            engine.run()
+
+
 def test_a_storm_of_registrations_starts_and_reads_leaves_a_consistent_registry() -> None:
     with Engine() as engine:
 

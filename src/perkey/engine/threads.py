@@ -21,7 +21,7 @@ from perkey.engine.instances import Delivered, Handle, InstanceState
 from perkey.engine.lifecycle import State
 from perkey.engine.limits import EngineLimits
 from perkey.engine.registry import Registration, Starter
-from perkey.errors import WrongColour
+from perkey.errors import InvalidState, WrongColour
 from perkey.stores import AsyncStore, Store
 
 T = TypeVar("T")
@@ -41,6 +41,10 @@ class Engine:
     ) -> None:
         shared = None if store is None else AsyncStore.sharing(store)
         self._loop = asyncio.new_event_loop()
+        self._mutex = threading.Lock()
+        self._calls = 0
+        """How many threads wait for the loop, which must not stop under them."""
+        self._ended = False
         self._thread = threading.Thread(target=self._serve, name="perkey-engine", daemon=True)
         self._thread.start()
         self.aio = AsyncEngine(shared, name=name, limits=limits, broker=broker, clock=clock)
@@ -51,14 +55,37 @@ class Engine:
         self._loop.run_forever()
         self._loop.close()
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` on the engine's loop and wait for it."""
+    def _wait(self, work: Coroutine[Any, Any, T], ended: str = "the engine is stopped") -> T:
+        """Run ``work`` on the engine's loop and wait for it; ``ended`` says that it has gone."""
         if threading.current_thread() is self._thread:
             work.close()
             raise WrongColour(
                 "this call would wait for the loop it runs on; in an async body use ctx.engine"
             )
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        with self._mutex:
+            if self._ended:
+                work.close()
+                raise InvalidState(ended, state=str(self.state))
+            self._calls += 1
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        finally:
+            # The loop cannot have ended: this call still counts.
+            if self.state is State.STOPPED:
+                self._loop.call_soon_threadsafe(self._end_when_idle)
+            with self._mutex:
+                self._calls -= 1
+
+    def _end_when_idle(self) -> None:
+        """Stop the loop when nothing runs on it and no thread waits for it."""
+        with self._mutex:
+            if self._ended:
+                return
+            self._ended = not self._calls and not asyncio.all_tasks(self._loop)
+            if self._ended:
+                self._loop.stop()
+                return
+        self._loop.call_later(0.05, self._end_when_idle)
 
     @property
     def id(self) -> str:
@@ -81,7 +108,7 @@ class Engine:
 
     def run(self) -> None:
         """Like ``AsyncEngine.run``."""
-        self._wait(self.aio.run())
+        self._wait(self.aio.run(), "Run: engine already stopped")
 
     def pause(self) -> None:
         """Like ``AsyncEngine.pause``."""
@@ -97,16 +124,11 @@ class Engine:
 
     def shutdown(self, timeout: float = 10.0) -> None:
         """Like ``AsyncEngine.shutdown``; the loop's thread ends with the last instance."""
-        if not self._thread.is_alive():
-            return
-        self._wait(self.aio.shutdown(timeout))
-        self._loop.call_soon_threadsafe(self._stop_when_idle)
-
-    def _stop_when_idle(self) -> None:
-        if len(asyncio.all_tasks(self._loop)) == 0:
-            self._loop.stop()
-        else:
-            self._loop.call_later(0.05, self._stop_when_idle)
+        try:
+            self._wait(self.aio.shutdown(timeout))
+        except InvalidState:
+            if not self._ended:  # else another caller shut it down, which is all that was asked
+                raise
 
     def register_process(
         self, definition: Definition, *, manual: bool = False, dedupe: bool = False
