@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from perkey.store.evaluate import Batch
 from perkey.store.keys import Key
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record
+from perkey.store.record import Page, Record, Walk
 from perkey.store.transaction import Outcome
 
 
@@ -65,11 +65,23 @@ class Backend(Protocol):
     def cursor(self, prefix: str) -> str:
         """The cursor behind everything that has been committed so far."""
 
+    def walk(self, cursor: str, limit: int) -> Walk:
+        """About ``limit`` heads of *all* spaces, tombstones included, from ``cursor`` on.
+
+        For whoever moves a whole store.  ``""`` begins.  The order is the backend's own; each
+        key that is there from the first page to the last is met at least once, in whatever
+        version it has then.  A page may be empty before the end.
+        """
+
     def reader(self) -> Backend | None:
         """A second connection for reads beside a running commit, or None to share this one."""
 
     def describe(self) -> dict[str, str]:
         """Facts for a person (``perkey doctor``); never a credential."""
+
+    def concerns(self) -> list[str]:
+        """What in the store's settings may lose acknowledged writes, a sentence each with what
+        to do about it; never a credential."""
 
     def close(self) -> None:
         """Give everything back; more than once is harmless."""

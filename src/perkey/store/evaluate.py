@@ -152,6 +152,8 @@ def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
         _check_pure(txn, own, now, result, tx, puts)
     if txn.claim is not None:
         puts[txn.claim.key] = (receipts.body(txn.claim, result, now), None)
+    if tx.restored:
+        return Outcome(result, None, _restored(tx, puts, value_bytes))
     if not puts and not tx.appends:
         return Outcome(result)
     writes = [_record(txn, key, put, own[key], now, value_bytes) for key, put in puts.items()]
@@ -161,13 +163,28 @@ def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
     return Outcome(result, None, tuple(writes))
 
 
+def _restored(tx: Tx, puts: Puts, value_bytes: int) -> tuple[Record, ...]:
+    """The records of another store, as they are."""
+    if puts or tx.appends:
+        raise UsageError("a transaction that restores records writes nothing else")
+    for record in tx.restored:
+        if record.body is not None:
+            _check_size(Key(record.key), record.body, value_bytes)
+    return tuple(tx.restored)
+
+
 def _check_pure(
     txn: Transaction, own: Heads, now: int, result: object, first: Tx, puts: Puts
 ) -> None:
     again = Tx(own, txn.by, now)
     second = txn.fn(again)
     check_result(second)
-    if not _alike(result, second) or again.finish() != puts or again.appends != first.appends:
+    if (
+        not _alike(result, second)
+        or again.finish() != puts
+        or again.appends != first.appends
+        or again.restored != first.restored
+    ):
         raise ImpureMutation(
             "the transaction's function gave two different answers for the same values; it may "
             "run again at any time: draw times, ids and random numbers before transact()"

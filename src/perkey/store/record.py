@@ -74,6 +74,14 @@ class Page(msgspec.Struct, frozen=True):
     """Nothing more stood behind this page when it was read."""
 
 
+class Walk(msgspec.Struct, frozen=True):
+    """A run of heads from ``Backend.walk``."""
+
+    records: list[Record]
+    cursor: str
+    """Where to go on; ``""`` where the walk is over.  Opaque to everyone but the backend."""
+
+
 def position(cursor: str) -> int:
     """The number that a cursor is, for stores that number their changes; ``""`` is 0."""
     if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):

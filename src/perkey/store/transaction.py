@@ -11,7 +11,7 @@ import msgspec
 
 from perkey.errors import NotFound, UndeclaredKey, UsageError
 from perkey.store import codec
-from perkey.store.keys import Key, stored
+from perkey.store.keys import Key, keeps_history, stored
 from perkey.store.record import Record
 
 Fn = Callable[["Tx"], Any]
@@ -79,13 +79,14 @@ class Tx:
     assigning it changes nothing.  Touching any other key raises ``UndeclaredKey``.
     """
 
-    __slots__ = ("_heads", "_puts", "appends", "by", "now")
+    __slots__ = ("_heads", "_puts", "appends", "by", "now", "restored")
 
     def __init__(self, heads: dict[Key, Record | None], by: str, now: int) -> None:
         """``heads`` has exactly the declared keys."""
         self._heads: dict[Key, Record | None] | None = heads
         self._puts: dict[Key, tuple[bytes | None, int | None]] = {}
         self.appends: dict[Key, bytes] = {}
+        self.restored: list[Record] = []
         self.by = by
         """The author of this transaction's writes."""
         self.now = now
@@ -154,6 +155,24 @@ class Tx:
         if self._heads is None:
             raise self._refusal(key)
         self.appends[key] = body
+
+    def restore(self, record: Record) -> None:
+        """Write ``record`` as it is: version, author, time, op and fence.
+
+        Only for moving a store.  A key goes forward, never back, and a key with history goes
+        on with the next version, or begins with any.  The transaction writes nothing else.
+        """
+        key = Key(record.key)
+        before = [each for each in self.restored if each.key == key]
+        head = before[-1] if before else self.record(key)
+        if head is not None:
+            follows = record.version == head.version + 1
+            if not follows and (keeps_history(key) or record.version <= head.version):
+                raise UsageError(
+                    f"{key.name!r} stands at version {head.version}; version {record.version} "
+                    "cannot be restored on top of it"
+                )
+        self.restored.append(record)
 
     def savepoint(self) -> tuple[dict[Key, tuple[bytes | None, int | None]], dict[Key, bytes]]:
         """What was assigned so far, for ``rollback``."""

@@ -25,7 +25,7 @@ from perkey.store.abc import Backend
 from perkey.store.evaluate import Batch, Unit
 from perkey.store.keys import Key
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record
+from perkey.store.record import Page, Record, Walk
 from perkey.store.transaction import Outcome
 from perkey.store.url import open_backend
 from perkey.stores import AsyncStore, Store
@@ -148,6 +148,10 @@ class FaultyBackend:
         """As the inner backend."""
         return self.inner.cursor(prefix)
 
+    def walk(self, cursor: str, limit: int) -> Walk:
+        """As the inner backend."""
+        return self.inner.walk(cursor, limit)
+
     def reader(self) -> Backend | None:
         """As the inner backend: reading meets no faults."""
         return self.inner.reader()
@@ -155,6 +159,10 @@ class FaultyBackend:
     def describe(self) -> dict[str, str]:
         """The inner backend's facts, and what went wrong so far."""
         return self.inner.describe() | {name: str(n) for name, n in self.counts.items()}
+
+    def concerns(self) -> list[str]:
+        """The inner backend's, and that this one fails on purpose."""
+        return [*self.inner.concerns(), "this store fails on purpose; it is for tests"]
 
     def close(self) -> None:
         """Close the inner backend, where it belongs to this one."""

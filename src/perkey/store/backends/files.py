@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
 
+from msgspec.structs import replace
+
 from perkey.clock import Clock
 from perkey.errors import LimitExceeded, StoreCorrupt, Timeout
 from perkey.store.abc import Backend
@@ -21,7 +23,7 @@ from perkey.store.backends.probe import probe
 from perkey.store.evaluate import Batch
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record
+from perkey.store.record import Page, Record, Walk, op_at
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -90,13 +92,18 @@ class FilesBackend:
     def commit(self, heads: Mapping[Key, Record | None], writes: Sequence[Record]) -> bool:
         (record,) = writes
         ((_, base),) = heads.items()
-        return self._disk.put(record, self._floor(record, base), base)
+        for step in _steps(base, record):
+            if not self._disk.put(step, self._floor(step, base), base):
+                return False
+            base = step
+        return True
 
     def _floor(self, record: Record, base: Record | None) -> int:
         """The oldest version that history shows once ``record`` is the head."""
         if not keeps_history(record.key):
             return record.version + 1
-        floor = 1 if base is None else self._disk.mark(base).floor
+        # A key that comes from another store may begin with any version.
+        floor = record.version if base is None else self._disk.mark(base).floor
         floor = max(floor, record.version - self.limits.keep_versions + 1)
         if self.limits.keep_s is None:
             return floor
@@ -150,6 +157,21 @@ class FilesBackend:
                 if key is not None:
                     index[folder] = key
         return sorted(key for key in index.values() if key.startswith(prefix))
+
+    def walk(self, cursor: str, limit: int) -> Walk:
+        found: list[Record] = []
+        for space in sorted(self._disk.names(f"{self._disk.root}/keys")):
+            if space < cursor[:1]:
+                continue
+            for folder in sorted(self._disk.folders(space)):
+                place = f"{space}/{folder}"
+                key = self._disk.key_of(space, folder) if place > cursor else None
+                head = None if key is None else self._disk.head(key)
+                if head is not None:
+                    found.append(head.record)
+                if len(found) == limit:
+                    return Walk(found, place)
+        return Walk(found, "")
 
     def history(self, key: str, after: int, limit: int) -> list[Record]:
         if not keeps_history(key):
@@ -228,8 +250,19 @@ class FilesBackend:
         records = sum(len(self._disk.names(f"{self._disk.root}/keys/{space}")) for space in spaces)
         return {"place": self._disk.root, "schema": "1", "records": str(records)}
 
+    def concerns(self) -> list[str]:
+        return []
+
     def close(self) -> None:
         """Nothing is kept open."""
+
+
+def _steps(base: Record | None, record: Record) -> Iterator[Record]:
+    """``record``, and before it whatever fills the versions from ``base`` on: the head is found
+    by counting.  There is something to fill only where another store's cell is restored."""
+    for version in range(record.version if base is None else base.version + 1, record.version):
+        yield replace(record, version=version, op=op_at(record, version) or record.op)
+    yield record
 
 
 def _version(head: Kept | None) -> tuple[int, str]:

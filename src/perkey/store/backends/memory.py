@@ -11,7 +11,7 @@ from perkey.store.abc import Backend
 from perkey.store.evaluate import Batch
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record, position
+from perkey.store.record import Page, Record, Walk, position
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -113,12 +113,17 @@ class MemoryBackend:
                 del self._places[place]
         del versions[:drop]
 
-    def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+    def _sorted(self) -> list[bytes]:
+        """All keys in order."""
         if self._landing:
             self._land()
         order = self._order
         if order is None:
             order = self._order = sorted(key.encode() for key in self._heads)
+        return order
+
+    def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+        order = self._sorted()
         start = bisect_right(order, max(after.encode(), prefix.encode()))
         if after < prefix and start and order[start - 1] == prefix.encode():
             start -= 1
@@ -163,11 +168,21 @@ class MemoryBackend:
             self._land()
         return str(self._seq)
 
+    def walk(self, cursor: str, limit: int) -> Walk:
+        order = self._sorted()
+        start = bisect_right(order, cursor.encode())
+        keys = [raw.decode() for raw in order[start : start + limit]]
+        more = start + limit < len(order)
+        return Walk([self._heads[Key(key)] for key in keys], keys[-1] if more else "")
+
     def reader(self) -> Backend | None:
         return None
 
     def describe(self) -> dict[str, str]:
         return {"records": str(len(self._heads)), "versions": str(len(self._log))}
+
+    def concerns(self) -> list[str]:
+        return ["everything is gone when this process ends; use it for tests and caches only"]
 
     def close(self) -> None:
         """Nothing to give back; a closed store refuses further calls itself."""

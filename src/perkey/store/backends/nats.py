@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from perkey.store.backends.probe import probe
 from perkey.store.evaluate import Batch
 from perkey.store.keys import HISTORY_SPACES, TURNS, Key, keeps_history
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record
+from perkey.store.record import Page, Record, Walk
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -86,6 +87,8 @@ class NatsBackend:
         self._wire = Wire(location, limits)
         self._seen: dict[Key, int] = {}
         """The sequence of each head of the last look."""
+        self._walk: list[Key] = []
+        """The keys that a walk has still to visit: one listing serves all its pages."""
         self._latest = 0
         self._offset = 0.0
         self._asked = -TIME_S
@@ -236,7 +239,8 @@ class NatsBackend:
     def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
         return again(lambda: self._scan(prefix, after, limit))
 
-    def _scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+    def _listed(self, prefix: str, after: str) -> list[Key]:
+        """All keys under ``prefix`` and above ``after``, in order; deleted ones too."""
         wanted = nats_names.under(self._stream, prefix)
         names: list[str] = []
         while True:
@@ -247,10 +251,24 @@ class NatsBackend:
                 break
         fillers = f"{self._stream}.z."
         keys = [nats_names.key_of(name) for name in names if not name.startswith(fillers)]
-        keys = sorted(
+        return sorted(
             (key for key in keys if key.startswith(prefix) and key.encode() > after.encode()),
             key=str.encode,
         )
+
+    def walk(self, cursor: str, limit: int) -> Walk:
+        if not cursor or not self._walk:
+            self._walk = again(lambda: self._listed("", cursor))
+        start = bisect_right(self._walk, cursor.encode(), key=str.encode)
+        some = self._walk[start : start + limit]
+        more = start + limit < len(self._walk)
+        records = self.read(some) if some else []
+        if not more:
+            self._walk = []
+        return Walk([each for each in records if each is not None], some[-1] if more else "")
+
+    def _scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+        keys = self._listed(prefix, after)
         found: list[Record] = []
         for start in range(0, len(keys), MULTI):
             some = keys[start : start + MULTI]
@@ -385,6 +403,10 @@ class NatsBackend:
             "longest record": str(self._wire.max_payload - HEADER_BYTES),
             "messages": str(told["state"]["messages"]),
         }
+
+    def concerns(self) -> list[str]:
+        told = again(lambda: self._api(f"STREAM.INFO.{self._stream}"))["config"]
+        return nats_stream.concerns(told)
 
     def close(self) -> None:
         self._wire.close()

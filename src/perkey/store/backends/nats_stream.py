@@ -64,6 +64,20 @@ def _check(name: str, config: dict[str, Any]) -> None:
         )
 
 
+def concerns(config: dict[str, Any]) -> list[str]:
+    """What may lose acknowledged writes of a stream with this configuration."""
+    found = []
+    if config.get("storage") == "memory":
+        found.append("the stream is in the server's memory: gone when it restarts; use file")
+    if config.get("num_replicas", 1) == 1:
+        found.append(
+            "one server has the stream, and it flushes to the disk every two minutes unless its "
+            "sync_interval says otherwise: a power cut may lose what came after; set "
+            "jetstream { sync_interval: always }, or use three replicas"
+        )
+    return found
+
+
 def milliseconds(told: str) -> float:
     """Milliseconds since the epoch of a time in RFC 3339 with nanoseconds."""
     seconds, _, fraction = told.rstrip("Z").partition(".")

@@ -28,7 +28,7 @@ from perkey.store.backends import postgres_queries as sql
 from perkey.store.evaluate import Batch, Unit
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits, backoff
-from perkey.store.record import Page, Record
+from perkey.store.record import Page, Record, Walk
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -309,6 +309,12 @@ class PostgresBackend:
         rows = self._reading(lambda c: c.execute(sql.SCAN, bounds).fetchall())
         return [sql.record(row) for row in rows]
 
+    def walk(self, cursor: str, limit: int) -> Walk:
+        bounds = (cursor.encode(), limit)
+        rows = self._reading(lambda c: c.execute(sql.WALK, bounds).fetchall())
+        found = [sql.record(row) for row in rows]
+        return Walk(found, found[-1].key if len(found) == limit else "")
+
     def history(self, key: str, after: int, limit: int) -> list[Record]:
         bounds = (key.encode(), after, limit)
         rows = self._reading(lambda c: c.execute(sql.HISTORY, bounds).fetchall())
@@ -371,6 +377,23 @@ class PostgresBackend:
         names = ("server", "synchronous_commit", "fsync", "full_page_writes", "records", "versions")
         facts = dict(zip(names, map(str, row), strict=True))
         return {"place": str(self._location), "schema": str(len(sql.STEPS)), **facts}
+
+    def concerns(self) -> list[str]:
+        facts = self.describe()
+        found = []
+        if facts["synchronous_commit"] == "off":
+            found.append(
+                "synchronous_commit is off: a crash of the server loses the last acknowledged "
+                "commits; set it to on for this role or database"
+            )
+        if facts["fsync"] == "off":
+            found.append("fsync is off: a crash of the machine may damage everything; set it to on")
+        if facts["full_page_writes"] == "off":
+            found.append(
+                "full_page_writes is off: a power cut may damage pages; set it to on unless the "
+                "file system writes pages whole"
+            )
+        return found
 
     def close(self) -> None:
         if self._connection is not None:

@@ -77,6 +77,7 @@ SCAN = (
     "AND (%(high)s::bytea IS NULL OR key < %(high)s) AND body IS NOT NULL "
     "ORDER BY key LIMIT %(limit)s"
 )
+WALK = f"SELECT {_COLUMNS} FROM perkey_heads WHERE key > %s ORDER BY key LIMIT %s"
 # Only what committed before the oldest transaction that still runs: its numbers were handed
 # out earlier than some that are visible already, and would be skipped for ever.
 CHANGES = (

@@ -23,7 +23,7 @@ from perkey.store.backends.redis_client import Script
 from perkey.store.evaluate import Batch
 from perkey.store.keys import TURNS, Key, keeps_history
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record
+from perkey.store.record import Page, Record, Walk
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -37,6 +37,7 @@ _CURSOR = re.compile(r"\d{1,20}-\d{1,20}")
 HEADS = Script(redis_scripts.HEADS)
 COMMIT = Script(redis_scripts.COMMIT)
 SCAN = Script(redis_scripts.SCAN)
+WALK = Script(redis_scripts.WALK)
 CHANGES = Script(redis_scripts.CHANGES)
 
 
@@ -125,6 +126,17 @@ class RedisBackend:
         heads = self._read(lambda: SCAN.run(self._client, names, arguments))
         return [self._record(head) for head in heads if head]
 
+    def walk(self, cursor: str, limit: int) -> Walk:
+        if not (cursor or "0").isdecimal():
+            raise UsageError(f"expected a cursor that this store gave out, found {cursor!r}")
+        # Every head has this name; deleted keys stand in no set of ours.
+        pattern = re.sub(rb"([][*?\\^-])", rb"\\\1", self._tag.encode()) + b":h:*"
+        names = [self._head(TURNS)]
+        arguments = [cursor or "0", pattern, limit]
+        onwards, heads = self._read(lambda: WALK.run(self._client, names, arguments))
+        cursor = onwards.decode()
+        return Walk([self._record(head) for head in heads if head], "" if cursor == "0" else cursor)
+
     def history(self, key: str, after: int, limit: int) -> list[Record]:
         stream = f"{self._tag}:s:{key}".encode()
         first = f"{after + 1}-0"
@@ -173,6 +185,9 @@ class RedisBackend:
         versions = self._read(lambda: self._client.xlen(f"{self._tag}:log"))
         place = {"address": self._place, "name": self._tag[1:-1]}
         return {**place, **self._facts, "records": str(live), "versions": str(versions)}
+
+    def concerns(self) -> list[str]:
+        return redis_client.concerns(self._facts)
 
     def close(self) -> None:
         self._client.close()

@@ -38,6 +38,10 @@ NONE = "NOT kept on disk beyond snapshots: a crash of the server loses acknowled
 UNKNOWN = "unknown: the server does not tell its configuration"
 
 
+_EMPTY = ("unknown", "never")
+"""What an empty answer means; no points at which to save is one."""
+
+
 class Script:
     """Lua that is sent once and called by its digest."""
 
@@ -125,17 +129,39 @@ def facts(client: Any) -> dict[str, str]:
                 break
     except exceptions.ResponseError:
         told["server"] = "unknown"
-    for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+    for name in ("appendonly", "appendfsync", "save", "maxmemory-policy"):
         try:
-            told[name] = _text(client.execute_command("CONFIG GET", name)) or "unknown"
+            told[name] = _text(client.execute_command("CONFIG GET", name)) or _EMPTY[name == "save"]
         except exceptions.ResponseError:  # managed servers hide their configuration
             told[name] = "unknown"
-    if told["maxmemory-policy"].startswith("allkeys"):
-        told["warning"] = (
+    return told
+
+
+def concerns(told: dict[str, str]) -> list[str]:
+    """What may lose acknowledged writes of a server that told this."""
+    found = []
+    if told.get("maxmemory-policy", "").startswith("allkeys"):
+        found.append(
             f"maxmemory-policy {told['maxmemory-policy']} throws records away when memory is "
             "short; set it to noeviction"
         )
-    return told
+    if told.get("appendonly") == "no":
+        found.append(
+            f"appendonly is no: a crash loses every write since the last snapshot (save "
+            f"{told.get('save') or 'never'}); set appendonly yes and appendfsync always"
+        )
+    elif told.get("appendonly") == "yes" and told.get("appendfsync") != "always":
+        lost = "the last second" if told.get("appendfsync") == "everysec" else "the last writes"
+        found.append(
+            f"appendfsync is {told.get('appendfsync')}: a crash of the machine loses {lost}; "
+            "set it to always"
+        )
+    if told.get("appendonly") == "unknown":
+        found.append(
+            "the server does not tell how it keeps its data: ask its operator for appendonly yes, "
+            "appendfsync always and maxmemory-policy noeviction"
+        )
+    return found
 
 
 def _text(answer: Any) -> str:

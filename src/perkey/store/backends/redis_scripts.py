@@ -97,6 +97,15 @@ return found
 """
 """KEYS: the set of live keys.  ARGV: tag, lower and upper bound, limit.  Returns heads."""
 
+WALK = """
+local page = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3])
+local heads = {}
+for i, name in ipairs(page[2]) do heads[i] = redis.call('GET', name) end
+return {page[1], heads}
+"""
+"""KEYS: one head, by which a cluster finds the server.  ARGV: the server's own cursor, the
+pattern of all heads, about how many.  Returns {cursor, heads}."""
+
 CHANGES = """
 local entries = redis.call('XRANGE', KEYS[1], ARGV[2], '+', 'COUNT', ARGV[3])
 local limit, prefix = tonumber(ARGV[4]), ARGV[5]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
@@ -20,7 +20,7 @@ from perkey.store.backends.sqlite_turn import FIRST_PAUSE_S, Turn, waited_in_vai
 from perkey.store.evaluate import Batch
 from perkey.store.keys import HISTORY_SPACES, Key, keeps_history
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record, position
+from perkey.store.record import Page, Record, Walk, position
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -86,13 +86,14 @@ class SqliteBackend:
         try:
             self._begin(batch.deadline)
             now = self.now_ms()
-            unit = batch.evaluate(self._heads(batch.keys), now, self._find_op)
+            heads = self._heads(batch.keys)
+            unit = batch.evaluate(heads, now, self._find_op)
             if unit.settled or not unit.writes:
                 self._run("ROLLBACK")
                 return unit.outcomes
             # Under SQLite's lock "it has not landed" is final: nothing can land late.
             batch.doubts.clear()
-            self._write(unit.writes)
+            self._write(unit.writes, heads)
             self._pace(len(unit.writes))
             high = self._raise_high(now)
             batch.committing = unit
@@ -140,10 +141,10 @@ class SqliteBackend:
                 batch.committing = None
                 self._run("ROLLBACK")
 
-    def _write(self, records: Sequence[Record]) -> None:
+    def _write(self, records: Sequence[Record], heads: Mapping[Key, Record | None]) -> None:
         kept = [record for record in records if record.key[0] in HISTORY_SPACES]
         if kept:
-            self._append(kept)
+            self._append(kept, heads)
         if len(kept) < len(records):
             # Of several versions in one commit only the last one stays.
             cells = {each.key: each for each in records if each.key[0] not in HISTORY_SPACES}
@@ -172,7 +173,7 @@ class SqliteBackend:
             if not self._small_commits_left:
                 self._run(f"PRAGMA wal_autocheckpoint = {OFTEN_PAGES}")
 
-    def _append(self, records: Sequence[Record]) -> None:
+    def _append(self, records: Sequence[Record], heads: Mapping[Key, Record | None]) -> None:
         """Add versions to the log, and drop those that retention says."""
         rows = map(queries.row, records)
         if len(records) == 1:
@@ -180,9 +181,11 @@ class SqliteBackend:
         else:
             self._run_many(queries.PUT_LOG, rows)
         floors: dict[str, int] = {}
+        # A key that comes from another store may begin with any version.
+        new = {str(each.key) for each in records if heads.get(Key(each.key)) is None}
+        for key in new:
+            self._run(queries.PUT_NAME, (key,))
         for record in records:
-            if record.version == 1:
-                self._run(queries.PUT_NAME, (str(record.key),))
             if record.version > self.limits.keep_versions:
                 floors[str(record.key)] = record.version - self.limits.keep_versions
         for key, floor in floors.items():
@@ -250,6 +253,15 @@ class SqliteBackend:
         with self._snapshot():
             return [Record(*row) for row in self._run(queries.HISTORY, (str(key), after, limit))]
 
+    def walk(self, cursor: str, limit: int) -> Walk:
+        part, after = (cursor or "log/").split("/", 1)
+        statement = queries.WALK_LOG if part == "log" else queries.WALK_CELLS
+        with self._snapshot():
+            found = [Record(*row) for row in self._run(statement, (after, limit))]
+        if len(found) == limit:
+            return Walk(found, f"{part}/{found[-1].key}")
+        return Walk(found, "cells/" if part == "log" else "")
+
     def changes(self, prefix: str, cursor: str, limit: int) -> Page:
         seen = position(cursor)
         low, high = prefix, queries.past(prefix)
@@ -308,6 +320,9 @@ class SqliteBackend:
         facts["sqlite"] = sqlite3.sqlite_version
         facts["schema"] = f"{facts.pop('user_version')} of {len(sqlite_schema.STEPS)}"
         return facts
+
+    def concerns(self) -> list[str]:
+        return sqlite_open.concerns(self._options)
 
     def close(self) -> None:
         if self._turn is not None:

@@ -188,6 +188,48 @@ def _use_wal(connection: sqlite3.Connection, wanted: Options) -> None:
     connection.execute("PRAGMA journal_size_limit = 67108864")
 
 
+REMOTE = ("nfs", "cifs", "smb", "smb3", "9p", "afs", "ceph", "fuse.sshfs", "fuse.glusterfs")
+"""Kinds of file systems whose locks and shared memory another machine may not see."""
+
+
+def concerns(wanted: Options) -> list[str]:
+    """What may lose acknowledged writes of this file."""
+    if wanted.in_memory:
+        return ["everything is gone when this process ends; name a file to keep it"]
+    found = []
+    if wanted.synchronous in ("NORMAL", "OFF"):
+        lost = "the last commits" if wanted.synchronous == "NORMAL" else "or damage the file"
+        found.append(
+            f"synchronous={wanted.synchronous}: a power cut may take {lost}; "
+            "leave the option out (FULL)"
+        )
+    kind = _file_system(wanted.path)
+    if kind in REMOTE:
+        found.append(
+            f"the file is on a network file system ({kind}), where SQLite's write-ahead log and "
+            "locks do not work between machines; put it on a local disk"
+        )
+    elif kind in ("tmpfs", "ramfs"):
+        found.append(f"the file is on {kind}: in memory, gone when the machine restarts")
+    return found
+
+
+def _file_system(path: str) -> str:
+    """The kind of file system that ``path`` is on, where the system tells (Linux)."""
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+            for line in mounts:
+                _, where, found, *_ = line.split(" ")
+                inside = real == where or real.startswith(where.rstrip("/") + "/")
+                if inside and len(where) >= len(best):
+                    best, kind = where, found
+    except (OSError, ValueError):
+        return ""
+    return kind
+
+
 def keep_for_ever(thing: object) -> None:
     """Keep Python from ever tearing ``thing`` down, not even when the process ends.
 

@@ -52,6 +52,8 @@ SCAN_CELLS = (
     f"SELECT {_CELL} FROM cells WHERE key >= ? AND key > ? AND (?3 IS NULL OR key < ?3) "
     "AND body IS NOT NULL ORDER BY key LIMIT ?"
 )
+WALK_LOG = f"{_HEADS} WHERE n.key > ? ORDER BY n.key LIMIT ?"
+WALK_CELLS = f"SELECT {_CELL} FROM cells WHERE key > ? ORDER BY key LIMIT ?"
 CHANGES = (
     f"SELECT l.seq, {_VERSION} FROM log AS l WHERE l.seq > ? AND l.key >= ? "
     "AND (?3 IS NULL OR l.key < ?3) ORDER BY l.seq LIMIT ?"

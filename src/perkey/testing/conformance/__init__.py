@@ -11,6 +11,7 @@ from perkey.testing.conformance import (  # noqa: F401  # their checks join the 
     changes,
     doubts,
     histories,
+    moving,
     rules,
     scans,
     together,
