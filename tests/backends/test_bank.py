@@ -21,7 +21,7 @@ import random
 
 names, seed, moves = arguments[0].split(), arguments[1], int(arguments[2])
 choose = random.Random(seed)
-store = perkey.open(url, limits=perkey.Limits(attempts=60))
+store = perkey.open(url)
 
 def move(tx):
     for name, step in changes.items():

@@ -72,7 +72,7 @@ class Book:
         blame: Blame | None = None
         for attempt in range(self.limits.attempts + 1):
             try:
-                return (yield from _commit(key, decide, write, rules, blame))
+                return (yield from self._commit(key, decide, write, rules, blame))
             except judging.Moved:
                 # Blame comes from history, which a transaction cannot read: so it is read
                 # outside, and inside the next one it must still belong to the head.
@@ -87,6 +87,22 @@ class Book:
             key=key.name,
             attempts=self.limits.attempts,
         )
+
+    def _commit(
+        self, key: Key, decide: Decide, write: Write, rules: list[Bound], blame: Blame | None
+    ) -> steps.Flow[tuple[Document, Decision]]:
+        def run(tx: Tx) -> Decision:
+            head = tx.record(key)
+            decision = decide(tx, head)
+            if rules:
+                judging.judge(rules, key, head, decision.body, tx.by, blame)
+            tx.put_body(key, decision.body, decision.base)
+            return decision
+
+        outcome: Outcome = yield from records.conditional(
+            key, run, write.by, write.fence, write.timeout, self.limits.attempts
+        )
+        return document(outcome.writes[-1]), outcome.result
 
     def put(
         self,
@@ -209,23 +225,6 @@ class Book:
 
         written, _ = yield from self.change(name, decide, write)
         return written
-
-
-def _commit(
-    key: Key, decide: Decide, write: Write, rules: list[Bound], blame: Blame | None
-) -> steps.Flow[tuple[Document, Decision]]:
-    def run(tx: Tx) -> Decision:
-        head = tx.record(key)
-        decision = decide(tx, head)
-        if rules:
-            judging.judge(rules, key, head, decision.body, tx.by, blame)
-        tx.put_body(key, decision.body, decision.base)
-        return decision
-
-    outcome: Outcome = yield from records.conditional(
-        key, run, write.by, write.fence, write.timeout
-    )
-    return document(outcome.writes[-1]), outcome.result
 
 
 def _current(name: Key, tx: Tx, head: Record | None, spare: Any) -> Any:

@@ -179,15 +179,21 @@ def delete(
 
 
 def conditional(
-    name: Key, fn: Fn, by: str, fence: Fence | None, timeout: float | None
+    name: Key,
+    fn: Fn,
+    by: str,
+    fence: Fence | None,
+    timeout: float | None,
+    attempts: int | None = None,
 ) -> steps.Flow[Outcome]:
     """Transact over one key, telling the observers why it was refused."""
     keys = declared([name], *arguments.lease_of(fence))
     try:
-        outcome: Outcome = yield steps.Transact(keys, fn, by, fence=fence, timeout=timeout)
+        outcome: Outcome = yield steps.Transact(
+            keys, fn, by, fence=fence, timeout=timeout, attempts=attempts
+        )
     except ConflictExhausted as exhausted:
-        attempts = exhausted.details.get("attempts") or 0
-        yield steps.Emit(events.Exhausted(name.name, by, attempts))
+        yield steps.Emit(events.Exhausted(name.name, by, exhausted.details.get("attempts") or 0))
         raise
     except Conflict as conflict:
         expected, found = conflict.details.get("expected", 0), conflict.details.get("found", 0)

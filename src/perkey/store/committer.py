@@ -46,7 +46,7 @@ class Request:
 
     def __init__(self, transaction: Transaction, deadline: float) -> None:
         self.transaction = transaction
-        self.deadline = deadline
+        self.deadline = transaction.deadline = deadline
         self.state = QUEUED
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None

@@ -21,7 +21,8 @@ class Limits:
     queue: int = 100_000
     """How many transactions may wait for the committer."""
     attempts: int = 6
-    """How often a change is tried against a moving key before ``ConflictExhausted``."""
+    """How often an ``update`` or a merge is tried against a moving key before
+    ``ConflictExhausted``.  Any other transaction is tried until its timeout."""
     backoff_s: float = 0.05
     """The first pause between attempts, in seconds; each later one doubles, plus jitter."""
     doubt_attempts: int = 8

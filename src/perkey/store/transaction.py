@@ -54,9 +54,12 @@ class Transaction(msgspec.Struct):
     claim: Claim | None = None
     strict: bool = False
     attempts: int | None = None
-    """Overrides ``Limits.attempts`` on stores that can only compare-and-swap."""
+    """How often it may meet a newer version before ``ConflictExhausted``, on stores that can only
+    compare-and-swap; None: until its time is up."""
     timeout: float | None = None
     """Seconds to wait for its turn; None: ``Limits.timeout_s``."""
+    deadline: float | None = None
+    """By ``Clock.monotonic``: when its time is up.  Set by the committer."""
 
 
 class Outcome(msgspec.Struct):

@@ -154,10 +154,10 @@ def test_whoever_met_no_conflict_goes_on_at_once() -> None:
 
 
 def test_attempts_end() -> None:
-    rig = Rig(attempts=3)
+    rig = Rig()
     rig.port.faults.extend([rig.port.overtaken(A)] * 9)
     patient = rig.adding(A, attempts=5)
-    outcomes = rig.run(rig.adding(A), patient, rig.adding(B))
+    outcomes = rig.run(rig.adding(A, attempts=3), patient, rig.adding(B))
     assert kinds(outcomes) == ["ConflictExhausted", "ConflictExhausted", "ok"]
     assert [each.attempts for each in outcomes] == [3, 5, 1]
     assert isinstance(outcomes[0].error, ConflictExhausted)
@@ -165,6 +165,27 @@ def test_attempts_end() -> None:
     assert "me" not in {
         record.by for commit in rig.port.log for record in commit if record.key == A
     }
+
+
+def test_without_a_number_of_attempts_the_time_decides() -> None:
+    """A crowd on one key costs time, not an error: six losses in a row are no reason to stop."""
+    rig = Rig(attempts=1)
+    rig.port.faults.extend([rig.port.overtaken(A)] * 30)
+    (outcome,) = rig.run(rig.adding(A))
+    assert (outcome.result, outcome.attempts) == (3001, 31)
+    assert max(rig.clock.slept) <= 32 * rig.limits.backoff_s
+
+
+def test_whose_time_is_up_gives_up_and_the_others_go_on() -> None:
+    rig = Rig()
+    rig.port.faults.extend([rig.port.overtaken(A)] * 20)
+    hasty, patient = rig.adding(A), rig.adding(A)
+    hasty.deadline, patient.deadline = rig.clock.monotonic() + 0.02, rig.clock.monotonic() + 3600
+    outcomes = rig.run(hasty, patient)
+    assert kinds(outcomes) == ["Timeout", "ok"]
+    assert "met a newer version until the time was up" in str(outcomes[0].error)
+    assert 0 < outcomes[0].attempts < outcomes[1].attempts == 21
+    assert outcomes[1].result == 2001  # the hasty one added nothing
 
 
 # ---------------------------------------------------------------------------- lost replies

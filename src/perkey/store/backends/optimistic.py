@@ -36,6 +36,8 @@ LOST: list[Outcome] = []
 """What an attempt returns that has to be repeated: a part's real outcomes are never none."""
 PAUSE = 4
 """The first pause after a conflict, in commits of the store's usual duration."""
+MOST_DOUBLINGS = 6
+"""The pauses grow no longer after this many conflicts: a turn is what helps then."""
 MOST_TURNS = 3
 """How often one attempt asks for a turn before it goes on without."""
 
@@ -208,7 +210,7 @@ class _Run:
 
     def _pause(self, lost: int) -> float:
         """Jittered and doubling, in proportion to how fast this store answers."""
-        longest = backoff(lost, self._limits, self._clock.random())
+        longest = backoff(min(lost, MOST_DOUBLINGS), self._limits, self._clock.random())
         return min(1.0, PAUSE * self._turns.latency / self._limits.backoff_s) * longest
 
     # ------------------------------------------------------------------ answers
@@ -228,15 +230,16 @@ class _Run:
                 self._answer(rest, [Outcome(error=gone) for _ in rest.places])
 
     def _dismissed(self, part: Part) -> bool:
-        """Answer those that have no attempt left; True when there were some."""
+        """Answer those that have no attempt or no time left; True when there were some."""
         if not part.lost:
             return False
+        now = self._clock.monotonic()
         keep: list[int] = []
         for place, transaction in zip(part.places, part.batch.transactions, strict=True):
-            if part.lost < (transaction.attempts or self._limits.attempts):
+            error = _spent(transaction, part.lost, now)
+            if error is None:
                 keep.append(place)
             else:
-                error = _exhausted(transaction, part.lost)
                 self._answers[place] = Outcome(error=error, attempts=part.lost)
         if len(keep) == len(part.places):
             return False
@@ -282,14 +285,19 @@ def _unfit(port: Port, part: Part, unit: Unit) -> NotSupported | None:
     )
 
 
-def _exhausted(transaction: Transaction, lost: int) -> ConflictExhausted:
+def _spent(transaction: Transaction, lost: int, now: float) -> PerkeyError | None:
+    """Why a transaction that lost this often is given up, or None while it is not."""
     names = ", ".join(repr(key.name) for key in transaction.keys[:4])
-    return ConflictExhausted(
-        f"{lost} attempts to change {names} all met a newer version; nothing was written: "
-        "try again, or allow more attempts",
-        key=transaction.keys[0].name,
-        attempts=lost,
-    )
+    story = f"{lost} attempts to change {names} all met a newer version"
+    if transaction.attempts is not None and lost >= transaction.attempts:
+        return ConflictExhausted(
+            f"{story}; nothing was written: try again, or allow more attempts",
+            key=transaction.keys[0].name,
+            attempts=lost,
+        )
+    if transaction.deadline is not None and now >= transaction.deadline:
+        return Timeout(f"{story} until the time was up; nothing was written")
+    return None
 
 
 def _for_one(error: Exception, part: Part, place: int) -> Exception:
