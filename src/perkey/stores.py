@@ -181,7 +181,8 @@ class Store(_Base):
         """Every version under ``prefix`` in order, then live.
 
         ``after=None`` begins now, ``""`` with the oldest kept version, a cursor right behind
-        it.  Yields ``Change``, ``Synced`` and ``Gap``.
+        it.  Yields ``Change``, ``Synced`` and ``Gap``.  Threads may share it: each item goes to
+        one of them.
         """
         check_watch(prefix, after)
         self.core.check_open()
@@ -298,7 +299,9 @@ class AsyncStore(_Base):
         return versions
 
     def watch(self, prefix: str = "", *, after: str | None = None) -> AsyncWatch:
-        """Like ``Store.watch``."""
+        """Like ``Store.watch``.  "Now" is when it is entered (``async with``), awaited or asked
+        for its first item, and at the latest before the next commit of this process.  The tasks
+        of one loop may share it."""
         check_watch(prefix, after)
         self.core.check_open()
         return AsyncWatch(self.core, DOCUMENTS + prefix, after)

@@ -27,39 +27,28 @@ from threading import get_ident
 from perkey.clock import Clock
 from perkey.errors import OutcomeUnknown, PerkeyError, QueueFull, StoreClosed, Timeout
 from perkey.store.abc import Backend
+from perkey.store.calls import Calls
 from perkey.store.evaluate import Batch, unknown_op
+from perkey.store.requests import (
+    DONE,
+    QUEUED,
+    TAKEN,
+    WITHDRAWN,
+    Request,
+    locked,
+    own_copy,
+    resolve,
+    tell,
+    too_late,
+)
 from perkey.store.settle import settled
 from perkey.store.transaction import Outcome, Transaction
 
-QUEUED, TAKEN, DONE, WITHDRAWN = range(4)
 INTERRUPTS = 100
 """How often a leader that is stepping down may be interrupted before it gives up."""
 
 Report = Callable[[Sequence[Transaction], Sequence[Outcome]], None]
 """(transactions, outcomes) of one commit, called by its leader; may not raise."""
-
-
-class Request:
-    """One caller waiting for one transaction."""
-
-    __slots__ = ("deadline", "error", "future", "loop", "outcome", "state", "transaction", "wake")
-
-    def __init__(self, transaction: Transaction, deadline: float) -> None:
-        self.transaction = transaction
-        self.deadline = transaction.deadline = deadline
-        self.state = QUEUED
-        self.outcome: Outcome | None = None
-        self.error: BaseException | None = None
-        self.wake: threading.Lock | None = None
-        """A thread waits for this; released when it is answered or is to lead."""
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.future: asyncio.Future[None] | None = None
-
-    def answer(self) -> Outcome:
-        if self.error is not None:
-            raise self.error
-        assert self.outcome is not None
-        return self.outcome
 
 
 class Committer:
@@ -82,13 +71,15 @@ class Committer:
         self._batch: Batch | None = None
         self._outcomes: list[Outcome] | None = None
         self._error: Exception | None = None
+        self.before = Calls[Backend]()
+        """Called by the leader with the backend, right before its commit; they may not raise."""
         self.owner = 0
         """The thread that leads: what it calls must not wait for the queue."""
         self.applying = False
         """Whether it is inside the backend, where it must not read either."""
         self._worker = Request(Transaction((), lambda tx: None), 0.0)
         self._closer = Request(Transaction((), lambda tx: None), 0.0)
-        self._closer.wake = _locked()
+        self._closer.wake = locked()
         self._thread: threading.Thread | None = None
         self._signal: SimpleQueue[None] = SimpleQueue()
         self._closed = False
@@ -126,7 +117,7 @@ class Committer:
 
     def _enlist(self, request: Request) -> bool:
         """Queue ``request``, unless it may lead after all (then True)."""
-        request.wake = _locked()
+        request.wake = locked()
         with self._mutex:
             if self._leader is None and not self._closed:
                 self._leader = request
@@ -151,7 +142,7 @@ class Committer:
         assert request.wake is not None
         if not request.wake.acquire(timeout=timeout):
             if self._withdraw(request):
-                raise _too_late(timeout)
+                raise too_late(timeout)
             request.wake.acquire()  # handed over: it will not be long
         if request.state != DONE:
             self._lead(request)
@@ -222,8 +213,8 @@ class Committer:
 
     def _expire(self, request: Request, timeout: float) -> None:
         if self._withdraw(request):
-            request.error = _too_late(timeout)
-            _resolve([request])
+            request.error = too_late(timeout)
+            resolve([request])
 
     def _start_worker(self) -> None:
         thread = threading.Thread(target=self._work, name="perkey-committer", daemon=True)
@@ -280,6 +271,8 @@ class Committer:
             with self.lane:
                 self.applying = True
                 try:
+                    if self.before.kept:
+                        self.before.use_up(self._backend)
                     self._outcomes, interrupt = settled(
                         self._backend.apply, batch, self._limits, self._clock
                     )
@@ -303,9 +296,9 @@ class Committer:
         self._batch = None
         over = [each for each in requests if each.deadline <= now] or requests
         for request in over:
-            request.error = _own_copy(late)
+            request.error = own_copy(late)
             request.state = DONE
-        _wake(over)
+        tell(over)
         self._taken = [each for each in requests if each.state != DONE]
 
     @property
@@ -322,7 +315,7 @@ class Committer:
             self._decide(taken)
         else:
             self._put_back(taken, leader)
-        _wake([each for each in taken if each.state == DONE and each is not leader])
+        tell([each for each in taken if each.state == DONE and each is not leader])
         with self._mutex:
             if self._leader is not leader:
                 return
@@ -358,7 +351,7 @@ class Committer:
                 request.error = unknown_op(transaction.op, "".join(transaction.keys[:1]))
                 request.error.__cause__ = self._error
             else:
-                request.error = _own_copy(self._error)
+                request.error = own_copy(self._error)
             request.state = DONE
 
     def _put_back(self, requests: list[Request], leader: Request) -> None:
@@ -391,7 +384,7 @@ class Committer:
                     last.error = StoreClosed()
                     last.state = DONE
                 if last.state == DONE:
-                    _wake([last])
+                    tell([last])
                 self._queue.pop()
             # Closing is the last turn in the queue, and it is never passed on.
             if self._leader is None:
@@ -405,47 +398,3 @@ class Committer:
         if self._thread is not None:
             self._signal.put(None)
             self._thread.join()
-
-
-def _locked() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
-def _wake(requests: Sequence[Request]) -> None:
-    """Tell the callers of these that they are answered; may be repeated."""
-    loops: dict[asyncio.AbstractEventLoop, list[Request]] = {}
-    for request in requests:
-        wake = request.wake
-        if wake is not None:
-            if wake.locked():
-                wake.release()
-        elif request.loop is not None:
-            loops.setdefault(request.loop, []).append(request)
-    for loop, group in loops.items():
-        try:
-            loop.call_soon_threadsafe(_resolve, group)
-        except RuntimeError:  # that loop is closed: nobody waits there any more
-            continue
-
-
-def _resolve(requests: list[Request]) -> None:
-    for request in requests:
-        if request.future is not None and not request.future.done():
-            request.future.set_result(None)
-
-
-def _own_copy(error: Exception | None) -> Exception | None:
-    """One exception object a caller: a shared one would collect everybody's tracebacks."""
-    if isinstance(error, PerkeyError):
-        copy = type(error)(error.message, **error.details)
-        copy.__cause__ = error.__cause__ or error
-        return copy
-    return error
-
-
-def _too_late(timeout: float) -> Timeout:
-    return Timeout(
-        f"the store did not get to this transaction within {timeout:g} s; nothing was done"
-    )

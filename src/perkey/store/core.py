@@ -15,9 +15,10 @@ from perkey.errors import ForkedStore, NotSupported, StoreClosed, UsageError
 from perkey.observe import events
 from perkey.observe.hooks import Hook, Observers
 from perkey.store.abc import Backend
+from perkey.store.calls import Calls
 from perkey.store.committer import Committer
 from perkey.store.lane import Lane
-from perkey.store.limits import check_keys
+from perkey.store.limits import check_keys, seconds
 from perkey.store.transaction import Outcome, Transaction
 
 T = TypeVar("T")
@@ -48,8 +49,7 @@ class Core:
         reader = backend.reader()
         self._reader = reader or backend
         self._lane = Lane(threading.Lock() if reader else self.lane)
-        self._wakers_mutex = threading.Lock()
-        self._wakers: tuple[Callable[[], None], ...] = ()
+        self._wakers = Calls[None]()
         self.closed = False
         self.forked = False
         self._closing = threading.Lock()
@@ -61,13 +61,13 @@ class Core:
     def transact(self, transaction: Transaction, timeout: float | None) -> Outcome:
         """Commit, blocking; returns the outcome, its error not raised."""
         self.check(transaction)
-        wait = self.limits.timeout_s if timeout is None else _seconds(timeout)
+        wait = self.limits.timeout_s if timeout is None else seconds(timeout)
         return self._committer.submit(transaction, wait)
 
     async def transact_async(self, transaction: Transaction, timeout: float | None) -> Outcome:
         """Commit without blocking the loop."""
         self.check(transaction)
-        wait = None if timeout is None else _seconds(timeout)
+        wait = None if timeout is None else seconds(timeout)
         return await self._committer.submit_async(transaction, wait)
 
     def check(self, transaction: Transaction) -> None:
@@ -132,21 +132,19 @@ class Core:
         if committer.applying and committer.owner == get_ident():
             raise _nested()
 
-    def on_commit(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` after each commit of this process, and at close; returns the undo."""
-        with self._wakers_mutex:
-            self._wakers = (*self._wakers, wake)
+    def on_commit(self, owner: object, wake: Callable[[None], None]) -> Callable[[], object]:
+        """Call ``wake(None)`` after each commit of this process, and at close, for as long as
+        ``owner`` lives; returns the undo.  ``wake`` must not refer to ``owner``."""
+        return self._wakers.add(owner, wake)
 
-        def undo() -> None:
-            with self._wakers_mutex:
-                self._wakers = tuple(each for each in self._wakers if each is not wake)
-
-        return undo
+    def before_commit(self, owner: object, look: Callable[[Backend], None]) -> Callable[[], object]:
+        """Call ``look`` once with the backend, right before the next commit of this process."""
+        return self._committer.before.add(owner, look)
 
     def wake_watchers(self) -> None:
         """Let every watcher look again."""
-        for wake in self._wakers:
-            wake()
+        if self._wakers.kept:
+            self._wakers.use(None)
 
     # ------------------------------------------------------------------ the rest
 
@@ -184,13 +182,6 @@ class Core:
                 self.backend.close()
             _open_cores.discard(self)
             self._gone = True
-
-
-def _seconds(timeout: float) -> float:
-    """A timeout that the threading module can wait for."""
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise UsageError(f"expected timeout= as seconds, 0 or more, found {timeout!r:.80}")
-    return min(timeout, threading.TIMEOUT_MAX)
 
 
 def _nested() -> UsageError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, fields
 
 from perkey.errors import LimitExceeded, UsageError
@@ -54,6 +55,13 @@ def check_keys(count: int, limits: Limits) -> None:
             f"expected at most {limits.transaction_keys} keys in a transaction, found {count}; "
             "split the work or raise Limits.transaction_keys"
         )
+
+
+def seconds(timeout: float) -> float:
+    """A timeout that the threading module can wait for; ``UsageError`` where it is none."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise UsageError(f"expected timeout= as seconds, 0 or more, found {timeout!r:.80}")
+    return min(timeout, threading.TIMEOUT_MAX)
 
 
 def backoff(attempt: int, limits: Limits, chance: float) -> float:

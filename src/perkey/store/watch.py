@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
-from perkey.errors import StoreClosed
+from perkey.errors import StoreClosed, StoreError, WrongColour
+from perkey.store.limits import seconds
 from perkey.store.record import Page
 from perkey.store.views import Change, Gap, Synced, document
 
@@ -34,11 +36,30 @@ class _Position:
         self.cursor = after
         self.ready: deque[Item] = deque()
         self.synced = False
+        self._beginning = threading.Lock()
+        self._failed: StoreError | None = None
+
+    def begin(self, backend: Backend) -> None:
+        """Stand behind all that is committed, unless it stands somewhere already."""
+        if self._failed is not None:
+            raise self._failed
+        if self.cursor is None:
+            cursor = backend.cursor(self.prefix)
+            with self._beginning:  # a committer and a reader may both be here: the first wins
+                if self.cursor is None:
+                    self.cursor = cursor
+
+    def begin_before_commit(self, backend: Backend) -> None:
+        """``begin`` on the committer's side: an error is for whoever watches."""
+        try:
+            self.begin(backend)
+        except StoreError as error:
+            self._failed = error
 
     def look(self, backend: Backend) -> Page:
-        """Read the next page; a watcher that began without ``after`` begins at the end."""
-        if self.cursor is None:
-            self.cursor = backend.cursor(self.prefix)
+        """Read the next page."""
+        self.begin(backend)
+        assert self.cursor is not None
         return backend.changes(self.prefix, self.cursor, PAGE)
 
     def take(self, page: Page) -> None:
@@ -55,15 +76,27 @@ class _Position:
             self.ready.append(Synced(page.cursor))
 
 
+def _left(end: float | None, core: Core) -> float:
+    """Seconds until it is time to look again, or until ``end``; 0 or less: it has come."""
+    return POLL_S if end is None else min(POLL_S, end - core.clock.monotonic())
+
+
 class Watch:
-    """An endless iterator of changes for threads.  Close it from anywhere to end it."""
+    """An endless iterator of changes for threads.  Close it from anywhere to end it.
+
+    Threads may share one: each item goes to one of them, in order.  Without ``after`` it
+    begins at the moment of its opening.
+    """
 
     def __init__(self, core: Core, prefix: str, after: str | None) -> None:
         self._core = core
         self._at = _Position(prefix, after)
-        self._event = threading.Event()
+        self._turn = threading.Lock()
         self._closed = False
-        self._undo = core.on_commit(self._event.set)
+        if after is None:
+            core.read(self._at.begin)
+        self._event = event = threading.Event()
+        self._undo = core.on_commit(self, lambda _: event.set())
 
     def __iter__(self) -> Watch:
         return self
@@ -76,14 +109,23 @@ class Watch:
 
     def next(self, timeout: float | None = None) -> Item | None:
         """The next item, or None when closed or when ``timeout`` seconds brought nothing."""
-        end = None if timeout is None else self._core.clock.monotonic() + timeout
+        end = None if timeout is None else self._core.clock.monotonic() + seconds(timeout)
+        while not self._turn.acquire(timeout=max(0.0, _left(end, self._core))):
+            if self._closed or _left(end, self._core) <= 0:
+                return None
+        try:
+            return self._next(end)
+        finally:
+            self._turn.release()
+
+    def _next(self, end: float | None) -> Item | None:
         while not self._closed:
             self._event.clear()
             if not self._at.ready and not self._look():
                 return None
             if self._at.ready:
                 return self._at.ready.popleft()
-            left = POLL_S if end is None else min(POLL_S, end - self._core.clock.monotonic())
+            left = _left(end, self._core)
             if left <= 0:
                 return None
             self._event.wait(left)
@@ -98,7 +140,7 @@ class Watch:
         return True
 
     def close(self) -> None:
-        """End the iteration, also for a thread that is blocked in it."""
+        """End the iteration, also for threads that are blocked in it."""
         self._closed = True
         self._undo()
         self._event.set()
@@ -110,28 +152,47 @@ class Watch:
         self.close()
 
 
+class _Bell:
+    """Wakes the one loop on which a watcher waits, from any thread."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.rung = asyncio.Event()
+        self.turn = asyncio.Lock()
+
+    def ring(self, _: None = None) -> None:
+        if self.loop is None:
+            return
+        try:
+            self.loop.call_soon_threadsafe(self.rung.set)
+        except RuntimeError:  # that loop is closed: nobody waits there any more
+            return
+
+
 class AsyncWatch:
-    """An endless async iterator of changes."""
+    """An endless async iterator of changes.
+
+    Tasks of one loop may share it: each item goes to one of them, in the order in which they
+    asked.  Without ``after`` it begins where ``async with``, ``await`` or the first item finds
+    the store, and in any case before the next commit that this process makes after opening it.
+    """
 
     def __init__(self, core: Core, prefix: str, after: str | None) -> None:
         self._core = core
         self._at = _Position(prefix, after)
         self._closed = False
-        self._event: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._undo = core.on_commit(self._wake)
-
-    def _wake(self) -> None:
-        loop, event = self._loop, self._event
-        if loop is None or event is None:
-            return
-        try:
-            loop.call_soon_threadsafe(event.set)
-        except RuntimeError:  # that loop is closed: nobody waits there any more
-            self._undo()
+        self._bell = _Bell()
+        if after is None and core.backend.blocking:
+            core.before_commit(self, self._at.begin_before_commit)
+        elif after is None:
+            core.read(self._at.begin)
+        self._undo = core.on_commit(self, self._bell.ring)
 
     def __aiter__(self) -> AsyncWatch:
         return self
+
+    def __await__(self) -> Generator[Any, None, AsyncWatch]:
+        return self.__aenter__().__await__()
 
     async def __anext__(self) -> Item:
         item = await self.next()
@@ -141,22 +202,43 @@ class AsyncWatch:
 
     async def next(self, timeout: float | None = None) -> Item | None:
         """The next item, or None when closed or when ``timeout`` seconds brought nothing."""
-        if self._event is None:
-            self._event = asyncio.Event()
-            self._loop = asyncio.get_running_loop()
-        end = None if timeout is None else self._core.clock.monotonic() + timeout
+        end = None if timeout is None else self._core.clock.monotonic() + seconds(timeout)
+        turn = self._turn_here()
+        try:
+            async with asyncio.timeout(timeout):
+                await turn.acquire()
+        except TimeoutError:
+            return None
+        try:
+            return await self._next(end)
+        finally:
+            turn.release()
+
+    def _turn_here(self) -> asyncio.Lock:
+        loop, bell = asyncio.get_running_loop(), self._bell
+        if bell.loop is not loop:
+            if bell.loop is not None and not bell.loop.is_closed():
+                raise WrongColour(
+                    "this watch is in use on another event loop; open one of its own here, with "
+                    "store.watch(prefix, after=cursor)"
+                )
+            bell.rung, bell.turn, bell.loop = asyncio.Event(), asyncio.Lock(), loop
+        return bell.turn
+
+    async def _next(self, end: float | None) -> Item | None:
+        bell = self._bell
         while not self._closed:
-            self._event.clear()
+            bell.rung.clear()
             if not self._at.ready and not await self._look():
                 return None
             if self._at.ready:
                 return self._at.ready.popleft()
-            left = POLL_S if end is None else min(POLL_S, end - self._core.clock.monotonic())
+            left = _left(end, self._core)
             if left <= 0:
                 return None
             try:
                 async with asyncio.timeout(left):
-                    await self._event.wait()
+                    await bell.rung.wait()
             except TimeoutError:
                 continue
         return None
@@ -170,12 +252,14 @@ class AsyncWatch:
         return True
 
     def close(self) -> None:
-        """End the iteration, also for a task that waits in it."""
+        """End the iteration, also for tasks that wait in it."""
         self._closed = True
         self._undo()
-        self._wake()
+        self._bell.ring()
 
     async def __aenter__(self) -> AsyncWatch:
+        if self._at.cursor is None:
+            await self._core.read_async(self._at.begin)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
