@@ -18,8 +18,8 @@ from perkey.observe.hooks import Hook
 from perkey.store.abc import Backend
 from perkey.store.core import Core
 from perkey.store.keys import DOCUMENTS
-from perkey.store.limits import Limits
-from perkey.store.transaction import Fence, Fn
+from perkey.store.limits import Limits, checked
+from perkey.store.transaction import Fence, Fn, runs_later
 from perkey.store.url import open_backend, parse
 from perkey.store.views import Document
 from perkey.store.watch import AsyncWatch, Watch
@@ -65,8 +65,7 @@ class _Base:
 
     def observe(self, hook: Hook) -> None:
         """Call ``hook`` with every event from now on."""
-        if not callable(hook):
-            raise UsageError(f"expected a function of one event, found {type(hook).__name__}")
+        check_hook(hook)
         self.core.observers.add(hook)
 
     def __repr__(self) -> str:
@@ -332,6 +331,26 @@ def check_watch(prefix: object, after: object) -> None:
         arguments.text("after=", after)
 
 
+def check_hook(hook: object) -> None:
+    """A hook is a plain function of one event."""
+    if not callable(hook):
+        raise UsageError(f"expected a function of one event, found {type(hook).__name__}")
+    if runs_later(hook):
+        raise UsageError(
+            "expected a plain function of one event, found an async function or a generator, "
+            "whose body would never run; let it put the event into a queue"
+        )
+
+
+def check_opening(limits: object, observers: Any, strict: object) -> Limits:
+    """What a store is opened with; returns its limits."""
+    arguments.flag("strict=", strict)
+    arguments.several("observers=", observers, "functions of one event")
+    for hook in observers:
+        check_hook(hook)
+    return checked(limits)
+
+
 def open_store(
     url: str,
     *,
@@ -345,7 +364,8 @@ def open_store(
     With ``strict`` every transaction's function runs twice and differing answers raise
     ``ImpureMutation``.
     """
-    backend = open_backend(url, limits or Limits(), clock)
+    wanted = check_opening(limits, observers, strict)
+    backend = open_backend(url, wanted, clock)
     return Store(backend, clock=clock, observers=observers, strict=strict)
 
 
@@ -358,7 +378,7 @@ async def aopen_store(
     clock: Clock = SYSTEM,
 ) -> AsyncStore:
     """Like ``open_store``, for asyncio; connects off the loop."""
-    wanted = limits or Limits()
+    wanted = check_opening(limits, observers, strict)
     if parse(url).scheme == "memory":
         backend = open_backend(url, wanted, clock)
     else:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import perkey
-from perkey import Board, Documents, Leases, UsageError
+from perkey import Board, Conflict, Documents, Leases, UsageError
 from perkey.observe import events
-from perkey.observe.hooks import Observers
+from perkey.store.transaction import Tx
 from perkey.stores import Store
 
 
@@ -99,9 +99,13 @@ def test_a_repeated_finish_tells_nobody_again(store: Store) -> None:
     assert [each.change for each in heard if isinstance(each, events.TaskChanged)] == ["finished"]
 
 
-def test_only_documents_count_for_the_conflict_rate() -> None:
-    observers = Observers()
-    observers.emit(events.Conflicted("unit/1", "me", 1, 2))
-    observers.committed(["l/unit/1"], "me", "op", 1, 1)
-    observers.committed(["d/unit/1", "r/receipt"], "me", "op", 1, 1)
-    assert observers.conflict_rates() == {"unit": 0.5}
+def test_only_documents_count_for_the_conflict_rate(store: Store) -> None:
+    Leases(store).acquire("unit/1", ttl=60)
+    store.transact("unit/1", put_one, idempotency_key="unit/2")
+    with pytest.raises(Conflict):
+        store.put("unit/1", 2, if_match=7)
+    assert store.statistics()["conflict_rate"]["unit"] == 0.5
+
+
+def put_one(tx: Tx) -> None:
+    tx["unit/1"] = 1

@@ -10,6 +10,7 @@ class Committed:
     """A transaction that wrote something has been committed."""
 
     keys: tuple[str, ...]
+    """What its caller named among what was written; without receipts, so it may be empty."""
     by: str
     op: str
     batch: int

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from perkey.observe import events
@@ -20,7 +21,12 @@ _log = logging.getLogger("perkey")
 
 
 class Observers:
-    """Counts every event and passes it to the hooks.  A hook that raises harms nobody."""
+    """Counts every event and passes it to the hooks.  A hook that raises harms nobody.
+
+    Whatever it raises is logged and counted, ``SystemExit`` and a cancellation included.  Only
+    on the main thread ``KeyboardInterrupt`` and ``SystemExit`` are kept for ``interrupted``: a
+    signal, most likely, that struck while the hook ran and is meant for the program.
+    """
 
     def __init__(self, hooks: tuple[Hook, ...] = ()) -> None:
         self._hooks = hooks
@@ -31,6 +37,7 @@ class Observers:
         self._prefixes: dict[str, list[int]] = {}
         self.errors = 0
         """How many times a hook raised."""
+        self._interrupt: BaseException | None = None
 
     def add(self, hook: Hook) -> None:
         """Call ``hook`` with every later event."""
@@ -41,38 +48,55 @@ class Observers:
         self._hooks = tuple(each for each in self._hooks if each is not hook)
 
     def emit(self, event: events.Event) -> None:
-        """Count ``event`` and hand it to each hook."""
+        """Count ``event`` and hand it to each hook; raises the interrupt that struck one."""
+        self.tell(event)
+        self.interrupted()
+
+    def tell(self, event: events.Event) -> None:
+        """Like ``emit``, where others must be told first; then ``interrupted`` must follow."""
         with self._mutex:
             self.counts[getattr(event, "label", type(event).__name__)] += 1
             if isinstance(event, events.Conflicted):
                 self._prefix(event.key)[1] += 1
-        for hook in self._hooks:
-            self._call(hook, event)
+        self.hand_out(event)
 
-    def committed(self, keys: Sequence[str], by: str, op: str, attempts: int, batch: int) -> None:
-        """Count a commit; the event itself is built only where somebody listens.
+    @property
+    def listening(self) -> bool:
+        """Whether anybody would hear of an event."""
+        return bool(self._hooks)
 
-        ``keys`` in their stored form.  Called by the committer's leader, so by one thread at
-        a time.
+    def committed(self, written: Sequence[str], attempts: int) -> None:
+        """Count a commit that wrote these documents.
+
+        Called by the committer's leader, so by one thread at a time.
         """
         self.counts["Committed"] += 1
         self.attempts[attempts] += 1
-        # Only documents can conflict: leases, boards and receipts would thin the rate.
-        for key in keys:
-            if key.startswith("d/"):
-                self._prefix(key[2:])[0] += 1
-        if self._hooks:
-            names = tuple(key[2:] for key in keys)
-            event = events.Committed(names, by, op, batch, attempts)
-            for hook in self._hooks:
-                self._call(hook, event)
+        for key in written:
+            self._prefix(key)[0] += 1
+
+    def hand_out(self, event: events.Event) -> None:
+        """Hand an event that is counted already to each hook; ``interrupted`` must follow."""
+        for hook in self._hooks:
+            self._call(hook, event)
+
+    def interrupted(self) -> None:
+        """Raise what interrupted a hook on this thread, once everybody has been told."""
+        if self._interrupt is not None and _on_main_thread():
+            interrupt, self._interrupt = self._interrupt, None
+            raise interrupt
 
     def _call(self, hook: Hook, event: events.Event) -> None:
         try:
             hook(event)
-        except Exception:
-            self.errors += 1
-            _log.exception("an observer of perkey raised; it is ignored")
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit) and _on_main_thread():
+                self._interrupt = error
+                return
+            with self._mutex:
+                self.errors += 1
+            with suppress(Exception):  # a log filter is a stranger too
+                _log.exception("an observer of perkey raised; it is ignored")
 
     def _prefix(self, key: str) -> list[int]:
         name, slash, _ = key.partition("/")
@@ -90,3 +114,7 @@ class Observers:
                 for name, (commits, conflicts) in list(self._prefixes.items())
                 if commits + conflicts
             }
+
+
+def _on_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -48,7 +48,8 @@ INTERRUPTS = 100
 """How often a leader that is stepping down may be interrupted before it gives up."""
 
 Report = Callable[[Sequence[Transaction], Sequence[Outcome]], None]
-"""(transactions, outcomes) of one commit, called by its leader; may not raise."""
+"""(transactions, outcomes) of one commit, called by its leader; raises nothing but what is to
+interrupt the leader itself."""
 
 
 class Committer:

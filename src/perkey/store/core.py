@@ -17,6 +17,7 @@ from perkey.observe.hooks import Hook, Observers
 from perkey.store.abc import Backend
 from perkey.store.calls import Calls
 from perkey.store.committer import Committer
+from perkey.store.keys import DOCUMENTS, names_of
 from perkey.store.lane import Lane
 from perkey.store.limits import check_keys, seconds
 from perkey.store.transaction import Outcome, Transaction
@@ -96,21 +97,38 @@ class Core:
 
     def _report(self, transactions: Sequence[Transaction], outcomes: Sequence[Outcome]) -> None:
         """Count what became of one commit's transactions, and wake the watchers once."""
+        try:
+            self._tell(transactions, outcomes)
+        finally:
+            self.observers.interrupted()
+
+    def _tell(self, transactions: Sequence[Transaction], outcomes: Sequence[Outcome]) -> None:
         observers = self.observers
         size = len(transactions)
         wrote = False
         for transaction, outcome in zip(transactions, outcomes, strict=True):
             if outcome.writes:
                 wrote = True
-                keys = [record.key for record in outcome.writes]
-                observers.committed(keys, transaction.by, transaction.op, outcome.attempts, size)
+                self._committed(transaction, outcome, size)
             elif outcome.replayed:
-                observers.emit(events.Replayed(transaction.op, transaction.by))
+                observers.tell(events.Replayed(transaction.op, transaction.by))
             if outcome.seconds > self.limits.slow_fn_s:
-                names = tuple(key[2:] for key in transaction.keys)
-                observers.emit(events.SlowFunction(names, transaction.by, outcome.seconds))
+                names = names_of(transaction.keys)
+                observers.tell(events.SlowFunction(names, transaction.by, outcome.seconds))
         if wrote:
             self.wake_watchers()
+
+    def _committed(self, transaction: Transaction, outcome: Outcome, size: int) -> None:
+        """Count a commit; the event itself is built only where somebody listens."""
+        observers = self.observers
+        # Only documents can conflict: leases, boards and receipts would thin the rate.
+        written = [each.key[2:] for each in outcome.writes if each.key.startswith(DOCUMENTS)]
+        observers.committed(written, outcome.attempts)
+        if observers.listening:
+            names = names_of(record.key for record in outcome.writes)
+            observers.hand_out(
+                events.Committed(names, transaction.by, transaction.op, size, outcome.attempts)
+            )
 
     # ------------------------------------------------------------------ reading
 

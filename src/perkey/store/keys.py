@@ -8,6 +8,8 @@ user can choose ever names a lease or a receipt.  A key that already carries its
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from perkey.errors import InvalidKey
 
 MAX_KEY_BYTES = 512
@@ -21,6 +23,9 @@ ACCOUNTS = "a/"
 ENTRIES = "e/"
 TRANSFERS = "t/"
 ENGINE = "p/"
+
+OWN_SPACES = (RECEIPTS, ENTRIES, ENGINE)
+"""Spaces whose keys perkey composes by itself, so that they tell a person nothing."""
 
 HISTORY_SPACES = frozenset({"d", "b"})
 """Spaces whose every version is kept in history and shown to watchers."""
@@ -52,6 +57,11 @@ def stored(key: str) -> Key:
     if type(key) is Key:
         return key
     return in_space(DOCUMENTS, key)
+
+
+def names_of(keys: Iterable[str]) -> tuple[str, ...]:
+    """What callers named among these stored keys: without spaces, without perkey's own."""
+    return tuple(key[2:] for key in keys if not key.startswith(OWN_SPACES))
 
 
 def keeps_history(key: str) -> bool:

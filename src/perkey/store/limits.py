@@ -8,6 +8,11 @@ from dataclasses import dataclass, fields
 from perkey.errors import LimitExceeded, UsageError
 from perkey.store.codec import MAX_VALUE_BYTES
 
+LARGEST = 2**63 - 1
+"""The largest count that every store can keep."""
+LONGEST_S = 1e9
+"""The longest time that can be waited for, in seconds: some thirty years."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -36,16 +41,44 @@ class Limits:
     """How many versions of each document stay in history."""
     keep_s: float | None = None
     """How old a version in history may grow, in seconds; None keeps them all."""
-    watch_queue: int = 1_000
-    """How many changes a watcher may lag behind before it must re-read."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None and field.name == "keep_s":
+            if field.name == "keep_s" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise UsageError(f"expected {field.name} above 0, found {value!r}")
+            if field.name.endswith("_s"):
+                _check_seconds(field.name, value)
+            else:
+                _check_count(field.name, value)
+
+
+def _check_count(name: str, value: object) -> None:
+    good = isinstance(value, int) and not isinstance(value, bool)
+    if not good or not 0 < value <= LARGEST:  # type: ignore[operator]  # good says it is one
+        raise UsageError(
+            f"expected {name} as a whole number above 0, found {value!r:.80}; nothing was opened"
+        )
+
+
+def _check_seconds(name: str, value: object) -> None:
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    if not good or not 0 < value <= LONGEST_S:  # type: ignore[operator]  # good says it is one
+        raise UsageError(
+            f"expected {name} as seconds above 0, at most {LONGEST_S:g}, found {value!r:.80}"
+        )
+
+
+def checked(limits: object) -> Limits:
+    """The limits that a caller gave, or the defaults for None; ``UsageError`` for all else."""
+    if limits is None:
+        return Limits()
+    if not isinstance(limits, Limits):
+        raise UsageError(
+            "expected limits= as perkey.Limits(...), like Limits(keep_versions=100), found "
+            f"{type(limits).__name__}"
+        )
+    return limits
 
 
 def check_keys(count: int, limits: Limits) -> None:

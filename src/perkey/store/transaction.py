@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import CodeType, FunctionType
 from typing import Any
 
 import msgspec
 
 from perkey.errors import NotFound, UndeclaredKey, UsageError
 from perkey.store import codec
-from perkey.store.keys import Key, keeps_history, stored
+from perkey.store.keys import Key, keeps_history, names_of, stored
 from perkey.store.record import Record
 
 Fn = Callable[["Tx"], Any]
@@ -190,11 +192,13 @@ class Tx:
     def _refusal(self, key: str) -> UsageError:
         if self._heads is None:
             return UsageError("this transaction is over; tx cannot be used after its function")
-        declared = ", ".join(repr(str(each.name)) for each in list(self._heads)[:8])
+        named = [repr(name) for name in names_of(self._heads)]
+        declared = ", ".join(named[:8]) + (f" and {len(named) - 8} more" if named[8:] else "")
+        touched = key.name if type(key) is Key else str(key)
         return UndeclaredKey(
-            f"this transaction declared {declared}, but its function touched {str(key)!r}; "
-            "declare every key in transact(keys, ...)",
-            key=str(key),
+            f"this transaction declared {declared or 'no key'}, but its function touched "
+            f"{touched!r}; declare every key in transact(keys, ...)",
+            key=touched,
         )
 
     def finish(self) -> dict[Key, tuple[bytes | None, int | None]]:
@@ -207,12 +211,27 @@ def check_fn(fn: object) -> None:
     """Refuse what cannot be a pure function: coroutines and generators run later, outside."""
     if not callable(fn):
         raise UsageError(f"expected a function of one argument, found {type(fn).__name__}")
-    code = getattr(fn, "__code__", None)
-    if code.co_flags & _LAZY if code is not None else inspect.iscoroutinefunction(fn):
+    if runs_later(fn):
         raise UsageError(
             "expected a plain function, found an async function or a generator: it may run "
             "again and must not wait for anything; do the waiting first and pass its result in"
         )
+
+
+def runs_later(fn: Callable[..., object]) -> bool:
+    """Whether calling ``fn`` only makes a coroutine or a generator: a ``partial`` and an object
+    with ``__call__`` are judged by what they call."""
+    while True:
+        if isinstance(fn, functools.partial):
+            fn = fn.func
+            continue
+        code = getattr(fn, "__code__", None)
+        if isinstance(code, CodeType):
+            return bool(code.co_flags & _LAZY) or inspect.iscoroutinefunction(fn)
+        call = getattr(type(fn), "__call__", None)  # noqa: B004, not whether it has one
+        if isinstance(fn, type) or not isinstance(call, FunctionType | functools.partial):
+            return inspect.iscoroutinefunction(fn)
+        fn = call
 
 
 def check_result(result: object) -> None:

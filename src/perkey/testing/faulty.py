@@ -24,7 +24,7 @@ from perkey.observe.hooks import Hook
 from perkey.store.abc import Backend
 from perkey.store.evaluate import Batch, Unit
 from perkey.store.keys import Key
-from perkey.store.limits import Limits
+from perkey.store.limits import Limits, checked
 from perkey.store.record import Page, Record, Walk
 from perkey.store.transaction import Outcome
 from perkey.store.url import open_backend
@@ -175,7 +175,7 @@ def _options(
 ) -> tuple[FaultyBackend, dict[str, Any]]:
     """(the faulty backend, how its store is opened over it)."""
     if isinstance(source, str):
-        backend = open_backend(source, limits or Limits(), clock)
+        backend = open_backend(source, checked(limits), clock)
         return FaultyBackend(backend, faults, clock=clock), {"clock": clock}
     if limits is not None:
         raise UsageError("limits= belongs to the store that is given; open that one with it")

@@ -23,6 +23,8 @@ class Rig:
 
     def __init__(self, url: str) -> None:
         self.store = perkey.open(url)
+        self.heard: list[object] = []
+        self.store.observe(self.heard.append)
         self.sent: list[str] = []
         self.got: list[str] = []
         self.errors: list[BaseException] = []

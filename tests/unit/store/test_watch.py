@@ -149,17 +149,19 @@ async def test_tasks_share_one_watch_and_each_item_goes_to_one(url: str) -> None
     async with await perkey.aopen(url) as store:
         watch = store.watch("a/")
         got: list[tuple[int, str]] = []
+        all_taken = asyncio.Event()
 
         async def take(who: int) -> None:
             async for item in watch:
                 got.extend((who, name) for name in names([item]))
+                if len(got) == many:
+                    all_taken.set()
                 await asyncio.sleep(0)
 
         takers = [asyncio.ensure_future(take(who)) for who in range(4)]
         for n in range(many):
             await store.put(f"a/{n:03}", n, create=True)
-        while len(got) < many:
-            await asyncio.sleep(0.001)
+        await asyncio.wait_for(all_taken.wait(), PATIENCE)
         watch.close()
         await asyncio.wait_for(asyncio.gather(*takers), PATIENCE)
         assert [name for _, name in got] == [f"a/{n:03}" for n in range(many)]
@@ -240,13 +242,12 @@ async def test_a_watch_belongs_to_one_loop_at_a_time() -> None:
 
 
 async def test_closing_ends_it_for_every_task(url: str) -> None:
-    async with await perkey.aopen(url) as store:
-        async with store.watch("a/") as watch:
-            assert isinstance(await watch.next(0), Synced)
-            asking = [asyncio.ensure_future(watch.next()) for _ in range(3)]
-            await asyncio.sleep(0)
-            watch.close()
-            assert await asyncio.wait_for(asyncio.gather(*asking), PATIENCE) == [None] * 3
+    async with await perkey.aopen(url) as store, store.watch("a/") as watch:
+        assert isinstance(await watch.next(0), Synced)
+        asking = [asyncio.ensure_future(watch.next()) for _ in range(3)]
+        await asyncio.sleep(0)
+        watch.close()
+        assert await asyncio.wait_for(asyncio.gather(*asking), PATIENCE) == [None] * 3
 
 
 def test_closing_ends_it_for_every_thread() -> None:

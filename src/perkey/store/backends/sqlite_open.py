@@ -12,7 +12,7 @@ from perkey.errors import StoreCorrupt, StoreError, StoreUnavailable, UsageError
 from perkey.store.backends import sqlite_schema, sqlite_time
 from perkey.store.backends.sqlite_errors import BUSY, code, translated
 from perkey.store.backends.sqlite_turn import waited_in_vain
-from perkey.store.limits import Limits
+from perkey.store.limits import LONGEST_S, Limits
 from perkey.store.url import Location
 
 SYNCHRONOUS = ("FULL", "NORMAL", "OFF", "EXTRA")
@@ -54,7 +54,9 @@ def options(location: Location, limits: Limits) -> Options:
     try:
         seconds = float(wait)
     except ValueError:
-        raise UsageError(f"expected busy_timeout= in seconds, found {wait!r}") from None
+        seconds = -1.0
+    if not 0 <= seconds <= LONGEST_S:
+        raise UsageError(f"expected busy_timeout= in seconds, found {wait!r:.80}")
     return Options(location.path, synchronous, seconds)
 
 
