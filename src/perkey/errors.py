@@ -14,8 +14,7 @@
     │   ├── LeaseHeld                    LeaseLost
     │   ├── IncompleteRun                InsufficientFunds   BalanceOverflow
     │   ├── AccountClosed                AccountFrozen
-    │   ├── InvalidState
-    │   └── Unauthorised                 Forbidden
+    │   └── InvalidState
     ├── Busy                             a limit or a timeout was reached; try again later
     │   ├── Timeout (TimeoutError)       QueueFull
     │   └── StillRunning
@@ -46,7 +45,6 @@ __all__ = [
     "Conflict",
     "ConflictExhausted",
     "Expired",
-    "Forbidden",
     "ForkedStore",
     "Gone",
     "HistoryGap",
@@ -80,7 +78,6 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "Timeout",
-    "Unauthorised",
     "Unbalanced",
     "UndeclaredKey",
     "UnitMismatch",
@@ -341,20 +338,6 @@ class InvalidState(Refused):
 
     code = "invalid-state"
     status = 409
-
-
-class Unauthorised(Refused):
-    """The server does not know this caller."""
-
-    code = "unauthorised"
-    status = 401
-
-
-class Forbidden(Refused):
-    """This caller may not do that."""
-
-    code = "forbidden"
-    status = 403
 
 
 # ------------------------------------------------------------------------- try again later

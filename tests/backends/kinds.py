@@ -51,7 +51,12 @@ def _nats_write(request: bytes) -> bool:
     return b"Nats-Expected-Last-Subject-Sequence" in request
 
 
+def _etcd_write(request: bytes) -> bool:
+    return b"\x10\x02\x1a" in request  # a condition: on the revision, of a key
+
+
 KINDS = {
+    "etcd": Kind("etcd:Etcd", "etcd_server", is_write=_etcd_write),
     "nats": Kind("nats:Nats", "nats_server", is_write=_nats_write),
     "redis": Kind("valkey:Valkey", "valkey_server", is_write=_redis_write),
 }

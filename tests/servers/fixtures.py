@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tests.servers.etcd import Etcd
     from tests.servers.nats import Nats
     from tests.servers.objects import Objects
-    from tests.servers.perkey_http import PerkeyHttp
     from tests.servers.postgres import Postgres
     from tests.servers.valkey import Valkey
 
@@ -73,13 +72,4 @@ def dynamodb_server() -> Iterator[DynamoDB]:
     from tests.servers.dynamodb import DynamoDB
 
     with DynamoDB() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def perkey_server() -> Iterator[PerkeyHttp]:
-    """A running ``perkey serve``."""
-    from tests.servers.perkey_http import PerkeyHttp
-
-    with PerkeyHttp() as server:
         yield server

@@ -55,6 +55,8 @@ class Location:
 Opener = Callable[[Location, Limits, Clock], Backend]
 
 BACKENDS: dict[str, tuple[str, str]] = {
+    "etcd": ("perkey.store.backends.etcd", "etcd"),
+    "etcds": ("perkey.store.backends.etcd", "etcd"),
     "file": ("perkey.store.backends.files", ""),
     "memory": ("perkey.store.backends.memory", ""),
     "nats": ("perkey.store.backends.nats", "nats"),

@@ -1,1 +1,0 @@
-"""Tests of ``perkey serve``: in this process over ASGI, and a real one over a socket."""
