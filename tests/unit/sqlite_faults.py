@@ -57,12 +57,12 @@ def striking(store: Store, strike: Strike) -> Iterator[Strike]:
     """Let ``strike`` fall on the store's writing connection."""
     backend = store.backend
     assert isinstance(backend, SqliteBackend)
-    run, run_many = backend._run, backend._run_many
-    backend._run, backend._run_many = strike.wrap(run), strike.wrap(run_many)
+    run = backend._run
+    backend._run = strike.wrap(run)
     try:
         yield strike
     finally:
-        backend._run, backend._run_many = run, run_many
+        backend._run = run
 
 
 def url(folder: Path, options: str = "") -> str:

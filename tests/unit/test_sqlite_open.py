@@ -12,6 +12,7 @@ import pytest
 
 import perkey
 from perkey.store.backends import sqlite_schema
+from perkey.store.keys import Key
 from tests.races.processes import Process
 from tests.unit.sqlite_faults import url
 
@@ -114,6 +115,37 @@ def test_an_older_schema_is_migrated_step_by_step(
     raw.close()
     monkeypatch.undo()
     refused(tmp_path, perkey.SchemaMismatch)
+
+
+def test_a_file_of_the_first_schema_keeps_its_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_schema, "STEPS", sqlite_schema.STEPS[:1])
+    made(tmp_path)
+    monkeypatch.undo()
+    raw = sqlite3.connect(tmp_path / "work.db")
+    columns = '(key, version, at, fence, base, "by", op, ops, body)'
+    rows = [
+        (f"a/{name}", version, 1000 + version, 7, version - 1, "me", "op2", "op1", body)
+        for name, version, body in (("b", 3, b"[1]"), ("a\0", 1, None), ("é", 900, b'"x"'))
+    ]
+    raw.executemany(f"INSERT INTO cells {columns} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    raw.commit()
+    raw.close()
+    with perkey.open(url(tmp_path)) as store:
+        found = store.backend.read([Key(row[0]) for row in rows])
+        for record, row in zip(found, rows, strict=True):
+            assert record is not None
+            assert (record.key, record.version, record.at, record.fence, record.base) == row[:5]
+            assert (record.by, record.op, record.ops, record.body) == row[5:]
+        assert [each.key for each in store.backend.scan("a/", "", 9)] == ["a/b", "a/é"]
+        assert store.get("k").value == {"n": 1}
+    raw = sqlite3.connect(tmp_path / "work.db")
+    assert raw.execute("PRAGMA user_version").fetchone() == (len(sqlite_schema.STEPS),)
+    tables = raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    assert ("cells",) in tables
+    assert ("old_cells",) not in tables
+    raw.close()
 
 
 def test_a_migration_that_fails_leaves_the_old_schema(

@@ -199,3 +199,52 @@ def test_large_and_small_commits_pace_the_checkpoints(
         for left in (8000, 8000, 1000, 1000):
             store.put("k0", 1, overwrite=True)
             assert pages() == left
+
+
+@given(st.integers(0, 10**12))
+def test_any_number_of_rows_is_written_by_few_different_statements(count: int) -> None:
+    count %= 5000
+    pieces = [*queries.shares(count)]
+    assert sum(pieces) == count
+    assert {*pieces} <= {1 << n for n in range(queries.ROWS.bit_length())}
+    assert len(pieces) <= count // queries.ROWS + queries.ROWS.bit_length()
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 200, 300])
+def test_many_new_and_many_old_cells_in_one_commit(count: int) -> None:
+    backend = in_memory(perkey.Limits())
+    keys = [Key(f"a/{n:03}") for n in range(count)]
+    put(backend, [(key, b"[%d]" % n) for n, key in enumerate(keys)], "new")
+    fresh = [Key(f"a/{n:03}") for n in range(count, count + 70)]
+    put(backend, [(key, b"true") for key in [*fresh, *reversed(keys)]], "both")
+    found = backend.read([*keys, *fresh])
+    versions = [(each.version, each.body) for each in found if each is not None]
+    assert versions == [(2, b"true")] * count + [(1, b"true")] * 70
+    assert len(backend.scan("a/", "", 1000)) == count + 70
+    backend.close()
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=12))
+@settings(max_examples=40)
+def test_a_cell_of_any_length_comes_back_without_its_padding(lengths: list[int]) -> None:
+    backend = in_memory(perkey.Limits())
+    key = Key("a/k")
+    for n, length in enumerate(lengths):
+        body = b'"%s "' % (b"x" * length) if length % 7 else None
+        put(backend, [(key, body)], f"op{n}")
+        (found,) = backend.read([key])
+        assert found is not None
+        assert (found.version, found.body) == (n + 1, body)
+        assert [each.body for each in backend.scan("a/", "", 9)] == [body] * (body is not None)
+    backend.close()
+
+
+def test_what_is_written_again_keeps_its_size() -> None:
+    sizes = set()
+    for length in range(1, 90):
+        record = Record("a/k", 2, b"x" * length, "me", 0, "op", "op0 op1")
+        body = queries.padded_row(record)[-1]
+        assert isinstance(body, bytearray)
+        assert body.rstrip(b" ") == record.body
+        sizes.add(len(body))
+    assert len(sizes) == 1

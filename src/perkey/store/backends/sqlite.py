@@ -7,6 +7,7 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any, NoReturn
 
 from perkey.clock import SYSTEM, Clock, host_ms
@@ -69,7 +70,6 @@ class SqliteBackend:
         # result of an interrupted call holds an old snapshot open.
         self._cursor = connection.cursor()
         self._run: Callable[..., Any] = self._cursor.execute
-        self._run_many: Callable[..., Any] = self._cursor.executemany
         self._offset = offset
         self._clock = clock
         self._turn = turn
@@ -148,7 +148,19 @@ class SqliteBackend:
         if len(kept) < len(records):
             # Of several versions in one commit only the last one stays.
             cells = {each.key: each for each in records if each.key[0] not in HISTORY_SPACES}
-            self._run_many(queries.PUT_CELL, map(queries.row, cells.values()))
+            new = [queries.row(each) for each in cells.values() if each.version == 1]
+            moved = [queries.padded_row(each) for each in cells.values() if each.version > 1]
+            moved.sort()  # by key: neighbours lie on one page
+            self._put(queries.NEW_CELL, new)
+            self._put(queries.NEW_CELL, moved, queries.MOVE_CELL)
+
+    def _put(self, head: str, rows: Sequence[tuple[object, ...]], tail: str = "") -> None:
+        """Write ``rows`` with few statements."""
+        start = 0
+        for count in queries.shares(len(rows)):
+            some = rows[start : start + count]
+            start += count
+            self._run(queries.insert(head, len(some[0]), count, tail), [*chain(*some)])
 
     def _raise_high(self, now: int) -> int:
         """Keep the file's time mark above every commit, so that a reboot never goes below."""
@@ -175,19 +187,12 @@ class SqliteBackend:
 
     def _append(self, records: Sequence[Record], heads: Mapping[Key, Record | None]) -> None:
         """Add versions to the log, and drop those that retention says."""
-        rows = map(queries.row, records)
-        if len(records) == 1:
-            self._run(queries.PUT_LOG, next(rows))
-        else:
-            self._run_many(queries.PUT_LOG, rows)
-        floors: dict[str, int] = {}
+        self._put(queries.PUT_LOG, [queries.row(record) for record in records])
         # A key that comes from another store may begin with any version.
-        new = {str(each.key) for each in records if heads.get(Key(each.key)) is None}
-        for key in new:
-            self._run(queries.PUT_NAME, (key,))
-        for record in records:
-            if record.version > self.limits.keep_versions:
-                floors[str(record.key)] = record.version - self.limits.keep_versions
+        new = dict.fromkeys(str(each.key) for each in records if heads.get(Key(each.key)) is None)
+        self._put(queries.PUT_NAME, [(key,) for key in new])
+        keep = self.limits.keep_versions
+        floors = {str(each.key): each.version - keep for each in records if each.version > keep}
         for key, floor in floors.items():
             self._drop(key, floor)
         if self.limits.keep_s is not None:
@@ -230,12 +235,16 @@ class SqliteBackend:
         heads: dict[Key, Record | None] = dict.fromkeys(keys)
         kept = [str(key) for key in heads if key[0] in HISTORY_SPACES]
         cells = [str(key) for key in heads if key[0] not in HISTORY_SPACES]
-        for find, names in ((queries.find_heads, kept), (queries.find_cells, cells)):
-            for start in range(0, len(names), queries.MOST):
-                some = queries.padded(names[start : start + queries.MOST])
-                for row in self._run(find(len(some)), some):
-                    heads[row[0]] = Record(*row)
+        for row in self._found(queries.find_heads, kept):
+            heads[row[0]] = Record(*row)
+        for row in self._found(queries.find_cells, cells):
+            heads[row[0]] = queries.trimmed(row)
         return heads
+
+    def _found(self, find: Callable[[int], str], names: list[str]) -> Iterator[tuple[Any, ...]]:
+        for start in range(0, len(names), queries.MOST):
+            some = queries.padded(names[start : start + queries.MOST])
+            yield from self._run(find(len(some)), some).fetchall()
 
     def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
         bounds = (prefix, after, queries.past(prefix), limit)
@@ -244,7 +253,7 @@ class SqliteBackend:
             if not prefix or keeps_history(prefix):
                 found += [Record(*row) for row in self._run(queries.SCAN_LOG, bounds)]
             if not prefix or not keeps_history(prefix):
-                found += [Record(*row) for row in self._run(queries.SCAN_CELLS, bounds)]
+                found += map(queries.trimmed, self._run(queries.SCAN_CELLS, bounds))
         if not prefix:
             found.sort(key=lambda record: record.key.encode())
         return found[:limit]
@@ -333,7 +342,7 @@ class SqliteBackend:
     def abandon(self) -> None:
         """In a child process: never use, close or tear down what the parent has open."""
         self._forked = True
-        self._run = self._run_many = _refuse_in_child
+        self._run = _refuse_in_child
         sqlite_open.keep_for_ever(self._cursor)
         sqlite_open.keep_for_ever(self._connection)
 

@@ -7,26 +7,34 @@ bytearrays.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from perkey.store.record import Record
 
 MOST = 256
 """How many keys one statement looks up."""
+ROWS = 64
+"""How many rows one statement writes."""
+ROOM = 128
+"""What is written again is padded to a multiple of so many bytes, so that it keeps its size."""
 
 _VERSION = 'l.key, l.version, l.body, l."by", l.at, l.op, l.ops, l.fence, l.base'
 _CELL = 'key, version, body, "by", at, op, ops, fence, base'
-_HEADS = (
-    f"SELECT {_VERSION} FROM names AS n JOIN log AS l ON l.seq = "
-    "(SELECT v.seq FROM log AS v WHERE v.key = n.key ORDER BY v.version DESC LIMIT 1)"
-)
+_LAST = "l.seq = (SELECT v.seq FROM log AS v WHERE v.key = n.key ORDER BY v.version DESC LIMIT 1)"
+_HEADS = f"SELECT {_VERSION} FROM names AS n JOIN log AS l ON {_LAST}"
 
-PUT_LOG = (
-    'INSERT INTO log (key, version, at, fence, base, "by", op, ops, body) '
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_COLUMNS = '(key, version, at, fence, base, "by", op, ops, body)'
+PUT_LOG = f"INSERT INTO log {_COLUMNS}"
+PUT_NAME = "INSERT INTO names (key)"
+NEW_CELL = f"INSERT INTO cells {_COLUMNS}"
+# Not REPLACE, which deletes and inserts: a row that keeps its size is written over in place.
+MOVE_CELL = (
+    " ON CONFLICT (key) DO UPDATE SET version = excluded.version, at = excluded.at, "
+    'fence = excluded.fence, base = excluded.base, "by" = excluded."by", op = excluded.op, '
+    "ops = excluded.ops, body = excluded.body"
 )
-PUT_NAME = "INSERT INTO names (key) VALUES (?)"
-PUT_CELL = "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 RAISE_HIGH = "UPDATE facts SET high = max(high, ?)"
 
 FIRST_VERSION = "SELECT at FROM log WHERE key = ? ORDER BY version LIMIT 1"
@@ -71,7 +79,8 @@ def find_heads(count: int) -> str:
     """The current versions of ``count`` keys of the log."""
     if count == 1:
         return f"SELECT {_VERSION} FROM log AS l WHERE l.key = ? ORDER BY l.version DESC LIMIT 1"
-    return f"{_HEADS} WHERE n.key {_among(count)}"
+    names = ", ".join(["(?)"] * count)
+    return f"WITH n (key) AS (VALUES {names}) SELECT {_VERSION} FROM n JOIN log AS l ON {_LAST}"
 
 
 @cache
@@ -90,8 +99,41 @@ def padded(names: list[str]) -> list[str]:
     return names + names[-1:] * (size - len(names))
 
 
+@cache
+def insert(head: str, columns: int, rows: int, tail: str = "") -> str:
+    """A statement that writes ``rows`` rows: one call, and one turn of Python's lock, for all."""
+    values = f"({', '.join('?' * columns)})"
+    return f"{head} VALUES {', '.join([values] * rows)}{tail}"
+
+
+def shares(count: int) -> Iterator[int]:
+    """``count`` in pieces of ``ROWS`` and powers of two below, so that few statements exist."""
+    size = ROWS
+    while count:
+        while size > count:
+            size >>= 1
+        yield size
+        count -= size
+
+
+def padded_row(record: Record) -> tuple[object, ...]:
+    """``row``, with spaces behind the body: what JSON ignores, and ``trimmed`` takes away."""
+    body = record.body
+    fields = row(record)
+    if body is None:
+        return fields
+    size = len(body) + len(record.by) + len(record.op) + len(record.ops)
+    return (*fields[:-1], bytearray(body.ljust(len(body) + -size % ROOM)))
+
+
+def trimmed(fields: tuple[Any, ...]) -> Record:
+    """The record of a row of ``find_cells``."""
+    key, version, body, *rest = fields
+    return Record(key, version, None if body is None else body.rstrip(b" "), *rest)
+
+
 def row(record: Record) -> tuple[object, ...]:
-    """The parameters of ``PUT_LOG`` and ``PUT_CELL``."""
+    """The nine columns of a record."""
     body = record.body
     return (
         str(record.key),

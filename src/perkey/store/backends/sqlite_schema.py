@@ -59,6 +59,28 @@ STEPS: list[list[str]] = [
            )""",
         "INSERT INTO facts VALUES (1, 0, 0)",
     ],
+    [
+        # Cells by number: a new one goes to the end of the table, and one that is written
+        # again stays where it is.  Only its key has a place in the order of keys.
+        "ALTER TABLE cells RENAME TO old_cells",
+        """CREATE TABLE cells (
+             id INTEGER PRIMARY KEY,
+             key TEXT NOT NULL,
+             version INTEGER NOT NULL,
+             at INTEGER NOT NULL,
+             fence INTEGER NOT NULL,
+             base INTEGER NOT NULL,
+             "by" TEXT NOT NULL,
+             op TEXT NOT NULL,
+             ops TEXT NOT NULL,
+             body BLOB
+           )""",
+        """INSERT INTO cells (key, version, at, fence, base, "by", op, ops, body)
+             SELECT key, version, at, fence, base, "by", op, ops, body
+             FROM old_cells ORDER BY key""",
+        "DROP TABLE old_cells",
+        "CREATE UNIQUE INDEX cells_keys ON cells (key)",
+    ],
 ]
 
 
