@@ -115,7 +115,11 @@ def test_a_replay_check_outside_the_transaction_is_caught(monkeypatch: pytest.Mo
             return posting.view(key, posting.decode_posting(found.body), replayed=True)
 
         def blind(tx: Tx) -> Transfer:
-            return posting.post_legs(tx, wanted, posting.load_all(tx, wanted))
+            accounts: posting.Accounts = {}
+            posting.load_all(tx, wanted, accounts)
+            moved = posting.post_legs(tx, wanted, accounts)
+            posting.save_all(tx, wanted, accounts)
+            return moved
 
         outcome = yield steps.Transact(wanted.keys, blind)
         moved: Transfer = outcome.result

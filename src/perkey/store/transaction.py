@@ -179,16 +179,6 @@ class Tx:
                 )
         self.restored.append(record)
 
-    def savepoint(self) -> tuple[dict[Key, tuple[bytes | None, int | None]], dict[Key, bytes]]:
-        """What was assigned so far, for ``rollback``."""
-        return dict(self._puts), dict(self.appends)
-
-    def rollback(
-        self, mark: tuple[dict[Key, tuple[bytes | None, int | None]], dict[Key, bytes]]
-    ) -> None:
-        """Forget what was assigned since ``mark``."""
-        self._puts, self.appends = mark
-
     def _refusal(self, key: str) -> UsageError:
         if self._heads is None:
             return UsageError("this transaction is over; tx cannot be used after its function")

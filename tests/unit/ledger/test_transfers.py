@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -26,6 +27,16 @@ from perkey import (
     UnitMismatch,
     UsageError,
 )
+from perkey.flows.ledger.model import (
+    Leg,
+    Posting,
+    decode_posting,
+    encode,
+    page_key,
+    transfer_key,
+)
+from perkey.flows.ledger.posting import execute, transfer_order
+from perkey.store.transaction import Transaction
 
 BIG = 2**63 - 1
 
@@ -289,6 +300,128 @@ def test_verify_names_the_first_difference(ledger: Ledger, store: perkey.Store) 
     assert wrong is not None
     assert (wrong.account, wrong.what, wrong.expected, wrong.found) == ("a", "credits", 1000, 1005)
     assert not ledger.trial_balance().balanced
+
+
+@pytest.mark.parametrize("entries", [1, 15, 16, 17, 31, 32, 33, 50])
+def test_a_statement_from_any_entry_on(ledger: Ledger, entries: int) -> None:
+    for n in range(1, entries + 1):
+        ledger.transfer("world", "b", n, key=f"k{n}")
+    whole = ledger.statement("b")
+    assert [(each.number, each.transfer) for each in whole] == [
+        (n, f"k{n}") for n in range(1, entries + 1)
+    ]
+    for after in range(entries + 2):
+        for limit in (1, 2, 15, 16, 17, 100):
+            assert ledger.statement("b", after=after, limit=limit) == whole[after : after + limit]
+    assert ledger.verify() is None
+
+
+def test_many_legs_on_one_account_are_entries_of_one_transfer(ledger: Ledger) -> None:
+    for round_ in range(7):
+        legs = [("world", -60), ("b", 10), ("b", 20), ("b", 30)]
+        ledger.post(legs, key=f"p{round_}")
+    lines = ledger.statement("b")
+    assert [line.amount for line in lines] == [10, 20, 30] * 7
+    assert [line.balance for line in lines] == [sum(([10, 20, 30] * 7)[:n]) for n in range(1, 22)]
+    assert [line.number for line in lines] == [*range(1, 22)]
+    assert [line.transfer for line in lines] == [f"p{n // 3}" for n in range(21)]
+    assert ledger.verify() is None
+
+
+def test_a_refused_row_of_a_bulk_leaves_the_others_right(ledger: Ledger) -> None:
+    rows: list[tuple[str, str, int, str]] = []
+    for n in range(40):
+        rows.append(("a", "b", 1, f"good{n}"))
+        rows.append(("a", "b", 10**9, f"dear{n}"))
+        rows.append(("a", "nobody", 1, f"lost{n}"))
+        rows.append(("b", "a", 1, f"good{n}"))  # the key of another transfer
+    items = ledger.transfers(rows)
+    assert [type(item.error) for item in items] == [
+        type(None),
+        perkey.InsufficientFunds,
+        NotFound,
+        perkey.KeyReused,
+    ] * 40
+    assert figures(ledger)["b"] == (40, 40)
+    assert [line.balance for line in ledger.statement("b")] == [*range(1, 41)]
+    assert ledger.verify() is None
+
+
+def test_a_memo_that_cannot_be_stored_is_refused_before_the_commit(ledger: Ledger) -> None:
+    with pytest.raises(perkey.InvalidValue):
+        ledger.transfer("a", "b", 1, key="k", memo="\ud800")
+    (item,) = ledger.transfers([("a", "b", 1, "k", "\ud800")])
+    assert isinstance(item.error, perkey.InvalidValue)
+    assert ledger.transfer("a", "b", 1, key="k", memo="é").memo == "é"
+
+
+def forge_posting(store: perkey.Store, key: str, change: Callable[[Posting], None]) -> None:
+    """Rewrite the record of a transfer."""
+
+    def fn(tx: perkey.Tx) -> None:
+        posting = decode_posting(tx.body(transfer_key(key)) or b"")
+        change(posting)
+        tx.put_body(transfer_key(key), encode(posting))
+
+    store.transact([transfer_key(key)], fn)
+
+
+def test_verify_finds_an_entry_whose_transfer_does_not_have_it(
+    ledger: Ledger, store: perkey.Store
+) -> None:
+    for n in range(1, 21):
+        ledger.transfer("a", "b", 1, key=f"k{n}")
+
+    def drop(posting: Posting) -> None:
+        posting.legs = [leg for leg in posting.legs if leg.account != "b"]
+
+    for number in (3, 19):  # one in a page, one in the account
+        forge_posting(store, f"k{number}", drop)
+    wrong = ledger.verify()
+    assert wrong is not None
+    assert (wrong.account, wrong.what) == ("b", "entry 3 in transfer 'k3'")
+    with pytest.raises(perkey.StoreCorrupt, match="entry 3 of account 'b'"):
+        ledger.statement("b")
+    with pytest.raises(perkey.StoreCorrupt, match="entry 19 of account 'b'"):
+        ledger.statement("b", after=3)
+    assert [line.number for line in ledger.statement("b", after=3, limit=15)] == [*range(4, 19)]
+
+
+def test_verify_finds_a_changed_amount(ledger: Ledger, store: perkey.Store) -> None:
+    for n in range(1, 21):
+        ledger.transfer("a", "b", 1, key=f"k{n}")
+
+    def more(posting: Posting) -> None:
+        first, second = posting.legs
+        posting.legs = [first, Leg("b", 7, second.balance, second.entry)]
+
+    forge_posting(store, "k4", more)
+    wrong = ledger.verify()
+    assert wrong is not None
+    assert (wrong.account, wrong.what) == ("b", "the balance of entry 4")
+    assert (wrong.expected, wrong.found) == (10, 4)
+
+
+def test_verify_finds_a_missing_page(ledger: Ledger, store: perkey.Store) -> None:
+    for n in range(1, 41):
+        ledger.transfer("a", "b", 1, key=f"k{n}")
+    store.transact([page_key("b", 17)], lambda tx: tx.put_body(page_key("b", 17), None))
+    wrong = ledger.verify()
+    assert wrong is not None
+    assert (wrong.account, wrong.what) == ("b", "the number of an entry")
+    assert (wrong.expected, wrong.found) == (17, 33)
+
+
+def test_a_transfer_writes_three_records_and_a_page_in_sixteen(
+    ledger: Ledger, store: perkey.Store
+) -> None:
+    wrote = []
+    for n in range(32):
+        wanted = transfer_order("world", "b", 1, f"k{n}")
+        outcome = store.core.transact(Transaction(wanted.keys, execute(wanted), op=f"{n}"), None)
+        wrote.append(len(outcome.writes))
+    # "world" has had an entry before.
+    assert wrote == [3 + ((n + 2) % 16 == 0) + ((n + 1) % 16 == 0) for n in range(32)]
 
 
 @settings(max_examples=40, deadline=None)

@@ -33,6 +33,7 @@ from perkey.flows.ledger.posting import (
     post_legs,
     replay,
     save,
+    save_all,
     view,
 )
 from perkey.store.transaction import Tx
@@ -54,7 +55,8 @@ def hold(order: Order, lasts_ms: int | None) -> Callable[[Tx], Transfer]:
         earlier = tx.body(order.record)
         if earlier is not None:
             return replay(order, decode_posting(earlier))
-        accounts = load_all(tx, order)
+        accounts: posting.Accounts = {}
+        load_all(tx, order, accounts)
         for account, each in accounts.items():
             check_usable(account, each)
         (source, _), (_, amount) = order.legs
@@ -93,14 +95,17 @@ def settle(order: Order, amount: int | None) -> Callable[[Tx], Transfer]:
         if earlier is not None:
             return replay(wanted, decode_posting(earlier))
         pending = _pending(tx, order.refers)
-        whole = pending.asked[1][1]
+        whole = pending.wanted[1][1]
         if amount is not None and amount > whole:
             raise UsageError(f"expected at most the held {whole}, found {amount}")
-        accounts = load_all(tx, wanted)
+        accounts: posting.Accounts = {}
+        load_all(tx, wanted, accounts)
         _give_back(accounts[order.legs[0][0]], order.refers, pending)
         check_accounts(wanted, accounts, tx.now)
         _end(tx, order.refers, pending, "settled")
-        return post_legs(tx, wanted, accounts)
+        transfer = post_legs(tx, wanted, accounts)
+        save_all(tx, wanted, accounts)
+        return transfer
 
     return fn
 
@@ -148,7 +153,7 @@ def _pending(tx: Tx, key: str, *, expired_too: bool = False) -> Posting:
 
 def _give_back(account: Account, key: str, pending: Posting) -> None:
     if pending.expires is None:
-        account.held -= pending.asked[1][1]
+        account.held -= pending.wanted[1][1]
     else:
         account.holds = [hold for hold in account.holds if hold.key != key]
 

@@ -1,9 +1,10 @@
 """What a ledger keeps: accounts, transfers, entries; compact, and only ever added to.
 
-An account's record carries its balances, so one transfer reads and writes two small records.
-Each entry is a record of its own, numbered by its account, and never written again; it holds
-the running balance, so a statement is one range read.  A transfer's record is found by its
-idempotency key, and is its receipt.
+A transfer's record is found by its idempotency key, is its receipt, and says what it did to
+each account: amount, balance after it, number of the entry.  An account's record carries its
+balances and the keys of its latest transfers; each ``PAGE_ENTRIES`` of them become a record of
+their own that is never written again.  So a transfer writes three small records, and next to
+nothing at a random place.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ MAX_LEGS = 100
 MAX_OPEN_HOLDS = 1000
 """How many expiring holds one account may have open at a time."""
 
+PAGE_ENTRIES = 16
+"""How many entries stand together in one record; part of the format."""
+
 OPEN, FROZEN, CLOSED = range(3)
 
 
-class OpenHold(msgspec.Struct, array_like=True, frozen=True):
+class OpenHold(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """An expiring hold, as its account remembers it."""
 
     key: str
@@ -55,6 +59,8 @@ class Account(msgspec.Struct, array_like=True):
     """How many entries this account has; numbers the next one."""
     opened: int
     holds: list[OpenHold]
+    latest: list[str]
+    """The keys of the transfers behind its last entries, those that fill no page yet."""
 
     @property
     def posted(self) -> int:
@@ -62,10 +68,17 @@ class Account(msgspec.Struct, array_like=True):
 
     def held_at(self, now: int) -> int:
         """What is held back at ``now``, in ms of store time; an expired hold holds nothing."""
+        if not self.holds:
+            return self.held
         return self.held + sum(hold.amount for hold in self.holds if now < hold.expires)
 
+    @property
+    def paged(self) -> int:
+        """How many entries stand in pages."""
+        return self.entries - len(self.latest)
 
-class Leg(msgspec.Struct, array_like=True, frozen=True):
+
+class Leg(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One side of a posting."""
 
     account: str
@@ -83,7 +96,7 @@ class Posting(msgspec.Struct, array_like=True):
     kind: str
     """transfer | post | hold | settle | release | reverse"""
     asked: Sequence[tuple[str, int]]
-    """What was asked for, to tell a replay from a reuse of its key."""
+    """What was asked for, where that is not what the legs say; see ``wanted``."""
     legs: list[Leg]
     at: int
     by: str
@@ -94,23 +107,28 @@ class Posting(msgspec.Struct, array_like=True):
     state: str = ""
     """Of a hold: pending | settled | released.  Past its expiry a pending one is expired."""
 
+    @property
+    def wanted(self) -> tuple[tuple[str, int], ...]:
+        """What was asked for, to tell a replay from a reuse of its key."""
+        if self.asked:
+            return tuple(self.asked)
+        return tuple([(leg.account, leg.amount) for leg in self.legs])
 
-class Entry(msgspec.Struct, array_like=True, frozen=True):
-    """One line of an account's statement, as stored."""
-
-    transfer: str
-    amount: int
-    balance: int
-    at: int
+    def leg(self, account: str, number: int) -> Leg | None:
+        """The leg that is the ``number``-th entry of ``account``, if it has that."""
+        for leg in self.legs:
+            if leg.entry == number and leg.account == account:
+                return leg
+        return None
 
 
 _accounts = msgspec.json.Decoder(Account)
 _postings = msgspec.json.Decoder(Posting)
-_entries = msgspec.json.Decoder(Entry)
+_pages = msgspec.json.Decoder(list[str])
 encode = msgspec.json.Encoder().encode
 decode_account = _accounts.decode
 decode_posting = _postings.decode
-decode_entry = _entries.decode
+decode_page = _pages.decode
 
 
 def account_key(name: str) -> Key:
@@ -126,12 +144,12 @@ def transfer_key(key: str) -> Key:
 
 
 def entries_prefix(name: str) -> str:
-    """The common start of the keys of an account's entries, and of nothing else."""
+    """The common start of the keys of an account's pages of entries, and of nothing else."""
     return f"{composite(ENTRIES, name)};"
 
 
-def entry_key(name: str, number: int) -> Key:
-    """Where the ``number``-th entry of an account is; ordered as numbers are."""
+def page_key(name: str, number: int) -> Key:
+    """Where the page whose first entry has ``number`` is; ordered as numbers are."""
     return Key(f"{ENTRIES}{len(name)}:{name};{number:015d}")
 
 

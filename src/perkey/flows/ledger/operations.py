@@ -24,11 +24,12 @@ from perkey.flows.ledger.model import (
     transfer_key,
 )
 from perkey.flows.ledger.posting import (
+    Accounts,
     Order,
     Transfer,
     execute,
     order,
-    perform,
+    perform_on,
     posting_order,
     save,
     transfer_order,
@@ -82,7 +83,7 @@ def open_account(
         body = tx.body(key)
         if body is not None:
             return _same_terms(name, decode_account(body), unit, scale, floor)
-        account = Account(unit, scale, floor, OPEN, 0, 0, 0, 0, tx.now, [])
+        account = Account(unit, scale, floor, OPEN, 0, 0, 0, 0, tx.now, [], [])
         tx.put_body(key, encode(account))
         return account
 
@@ -186,17 +187,25 @@ def _row(row: Sequence[Any]) -> Order | PerkeyError:
 
 
 def _bulk(tx: Tx, orders: Sequence[Order | PerkeyError]) -> list[Item]:
+    """Each order on accounts that are read once and written once for all of them."""
     items: list[Item] = []
+    accounts: Accounts = {}
+    moved: dict[str, Key] = {}
     for each in orders:
         if isinstance(each, PerkeyError):
             items.append(Item(None, each))
             continue
-        mark = tx.savepoint()
         try:
-            items.append(Item(perform(tx, each), None))
+            transfer = perform_on(tx, each, accounts)
         except PerkeyError as error:
-            tx.rollback(mark)
             items.append(Item(None, error))
+            continue
+        items.append(Item(transfer, None))
+        if not transfer.replayed:
+            for side in each.sides:
+                moved[side.account] = side.key
+    for name, key in moved.items():
+        save(tx, key, accounts[name])
     return items
 
 
@@ -263,4 +272,4 @@ def _legs_of(hold_key: str) -> steps.Flow[Sequence[tuple[str, int]]]:
     found = decode_posting(record.body)
     if found.kind != "hold":
         raise InvalidState(f"{hold_key!r} is a {found.kind}, not a hold", key=hold_key)
-    return found.asked
+    return found.wanted

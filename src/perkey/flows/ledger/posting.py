@@ -30,8 +30,8 @@ from perkey.flows.ledger.model import (
     MAX_AMOUNT,
     MAX_LEGS,
     OPEN,
+    PAGE_ENTRIES,
     Account,
-    Entry,
     Leg,
     Posting,
     account_key,
@@ -39,15 +39,16 @@ from perkey.flows.ledger.model import (
     decode_account,
     decode_posting,
     encode,
-    entry_key,
     no_account,
+    page_key,
     transfer_key,
 )
+from perkey.store import codec
 from perkey.store.keys import Key
 from perkey.store.transaction import Tx
 
 
-class Transfer(msgspec.Struct, frozen=True):
+class Transfer(msgspec.Struct, frozen=True, gc=False):
     """A posting as its caller sees it."""
 
     key: str
@@ -71,7 +72,7 @@ class Transfer(msgspec.Struct, frozen=True):
         return sum(leg.amount for leg in self.legs if leg.amount > 0)
 
 
-class Side(msgspec.Struct, frozen=True):
+class Side(msgspec.Struct, frozen=True, gc=False):
     """What a posting does to one account: the sums of its legs there."""
 
     account: str
@@ -80,7 +81,7 @@ class Side(msgspec.Struct, frozen=True):
     come: int
 
 
-class Order(msgspec.Struct, frozen=True):
+class Order(msgspec.Struct, frozen=True, gc=False):
     """A posting that somebody wants: checked as far as that goes without the accounts."""
 
     key: str
@@ -96,7 +97,10 @@ class Order(msgspec.Struct, frozen=True):
     @property
     def keys(self) -> tuple[Key, ...]:
         """What its transaction declares."""
-        return tuple(sorted([self.record, *[side.key for side in self.sides]]))
+        keys = [side.key for side in self.sides]
+        keys.append(self.record)
+        keys.sort()
+        return tuple(keys)
 
 
 def order(
@@ -108,14 +112,11 @@ def order(
 ) -> Order:
     """Name the records that a posting touches."""
     check_memo(memo)
-    if len(legs) == 2 and legs[0][0] != legs[1][0]:
-        sides = [Side(name, account_key(name), max(-n, 0), max(n, 0)) for name, n in legs]
-    else:
-        sums: dict[str, tuple[int, int]] = {}
-        for name, amount in legs:
-            out, come = sums.get(name, (0, 0))
-            sums[name] = (out - min(amount, 0), come + max(amount, 0))
-        sides = [Side(name, account_key(name), *both) for name, both in sums.items()]
+    sums: dict[str, tuple[int, int]] = {}
+    for name, amount in legs:
+        out, come = sums.get(name, (0, 0))
+        sums[name] = (out - min(amount, 0), come + max(amount, 0))
+    sides = [Side(name, account_key(name), *both) for name, both in sums.items()]
     return Order(key, legs, kind, memo, refers, transfer_key(key), tuple(sides))
 
 
@@ -126,7 +127,14 @@ def transfer_order(
     check_amount(amount)
     if source == target:
         raise SameAccount(f"expected two different accounts, found {source!r} twice")
-    return order(key, ((source, -amount), (target, amount)), kind, memo)
+    if memo != "":
+        check_memo(memo)
+    sides = (
+        Side(source, account_key(source), amount, 0),
+        Side(target, account_key(target), 0, amount),
+    )
+    legs = ((source, -amount), (target, amount))
+    return Order(key, legs, kind, memo, "", transfer_key(key), sides)
 
 
 def posting_order(entries: Sequence[tuple[str, int]], key: str, memo: str) -> Order:
@@ -142,9 +150,11 @@ def posting_order(entries: Sequence[tuple[str, int]], key: str, memo: str) -> Or
 
 
 def check_memo(memo: str) -> None:
-    """A memo is short text."""
+    """A memo is short text that can be stored."""
     if not isinstance(memo, str) or len(memo) > 1000:
         raise UsageError("expected memo= as text of at most 1000 characters")
+    if not memo.isascii():
+        codec.encode(memo)
 
 
 def execute(wanted: Order) -> Callable[[Tx], Transfer]:
@@ -152,37 +162,58 @@ def execute(wanted: Order) -> Callable[[Tx], Transfer]:
     return partial(perform, order=wanted)
 
 
+Accounts = dict[str, Account]
+"""Accounts that were read in this transaction, by name, as they stand now."""
+
+
 def perform(tx: Tx, order: Order) -> Transfer:
     """Replay ``order`` if its key was used for it before, else post it."""
+    accounts: Accounts = {}
+    transfer = perform_on(tx, order, accounts)
+    if not transfer.replayed:
+        save_all(tx, order, accounts)
+    return transfer
+
+
+def perform_on(tx: Tx, order: Order, accounts: Accounts) -> Transfer:
+    """``perform`` on ``accounts``, into which it loads what it needs; does not save them.
+
+    Nothing has changed, neither there nor in ``tx``, when it raises one of our errors.
+    """
     earlier = tx.body(order.record)
     if earlier is not None:
         return replay(order, decode_posting(earlier))
-    accounts = load_all(tx, order)
+    load_all(tx, order, accounts)
     check_accounts(order, accounts, tx.now)
     return post_legs(tx, order, accounts)
 
 
-def load_all(tx: Tx, order: Order) -> dict[str, Account]:
-    """The accounts of ``order``; they exist, and its legs balance in their units."""
-    accounts: dict[str, Account] = {}
-    units: set[tuple[str, int]] = set()
+def load_all(tx: Tx, order: Order, accounts: Accounts) -> None:
+    """Load the accounts of ``order``; they exist, and its legs balance in their units."""
+    first: Account | None = None
+    alike = True
     for side in order.sides:
-        body = tx.body(side.key)
-        if body is None:
-            raise no_account(side.account)
-        account = accounts[side.account] = decode_account(body)
-        units.add((account.unit, account.scale))
-    if len(units) > 1 or order.kind == "post":
+        account = accounts.get(side.account)
+        if account is None:
+            body = tx.body(side.key)
+            if body is None:
+                raise no_account(side.account)
+            account = accounts[side.account] = decode_account(body)
+        if first is None:
+            first = account
+        elif account.unit != first.unit or account.scale != first.scale:
+            alike = False
+    if not alike or order.kind == "post":
         check_balanced(order, accounts)
-    return accounts
 
 
 def replay(order: Order, found: Posting) -> Transfer:
     """The earlier posting, if it is the same; else ``KeyReused``, naming what differs."""
+    wanted = found.wanted
     fields = (
         ("kind", order.kind == found.kind),
-        ("accounts", [n for n, _ in order.legs] == [n for n, _ in found.asked]),
-        ("amount", [a for _, a in order.legs] == [a for _, a in found.asked]),
+        ("accounts", [n for n, _ in order.legs] == [n for n, _ in wanted]),
+        ("amount", [a for _, a in order.legs] == [a for _, a in wanted]),
         ("memo", order.memo == found.memo),
         ("refers", order.refers == found.refers),
     )
@@ -196,33 +227,34 @@ def replay(order: Order, found: Posting) -> Transfer:
     return view(order.key, found, replayed=True)
 
 
-def check_balanced(order: Order, accounts: dict[str, Account]) -> None:
+def check_balanced(order: Order, accounts: Accounts) -> None:
     """One unit for a transfer; zero for each unit for a posting."""
     sums: Counter[tuple[str, int]] = Counter()
     for name, amount in order.legs:
         account = accounts[name]
         sums[account.unit, account.scale] += amount
     if order.kind != "post" and len(sums) > 1:
-        units = sorted({account.unit for account in accounts.values()})
+        units = sorted({accounts[side.account].unit for side in order.sides})
         raise UnitMismatch(f"expected accounts of one unit, found {' and '.join(units)}")
     for (unit, _), total in sums.items():
         if total:
             raise Unbalanced(f"expected the entries in {unit} to add up to 0, found {total}")
 
 
-def check_accounts(order: Order, accounts: dict[str, Account], now: int) -> None:
+def check_accounts(order: Order, accounts: Accounts, now: int) -> None:
     """States, funds and overflow, on the net of each account's legs."""
     for side in order.sides:
         account = accounts[side.account]
+        out, come = side.out, side.come
         if account.state != OPEN:
             check_usable(side.account, account)
-        if account.debits + side.out > MAX_AMOUNT or account.credits + side.come > MAX_AMOUNT:
+        if account.debits + out > MAX_AMOUNT or account.credits + come > MAX_AMOUNT:
             raise BalanceOverflow(
                 f"the sum of the entries of {side.account!r} would exceed {MAX_AMOUNT}",
                 key=side.account,
             )
-        if side.out > side.come and account.floor is not None:
-            check_funds(side.account, account, side.out - side.come, now)
+        if out > come and account.floor is not None:
+            check_funds(side.account, account, out - come, now)
 
 
 def check_usable(name: str, account: Account) -> None:
@@ -237,7 +269,7 @@ def check_funds(name: str, account: Account, amount: int, now: int) -> None:
     """The available balance covers ``amount``, down to the account's floor."""
     if account.floor is None:
         return
-    available = account.posted - account.held_at(now) - account.floor
+    available = account.credits - account.debits - account.held_at(now) - account.floor
     if amount > available:
         raise InsufficientFunds(
             f"account {name!r} has {available} available, and {amount} was asked for",
@@ -247,8 +279,11 @@ def check_funds(name: str, account: Account, amount: int, now: int) -> None:
         )
 
 
-def post_legs(tx: Tx, order: Order, accounts: dict[str, Account]) -> Transfer:
-    """Move the balances, append an entry for each leg, and write the posting."""
+def post_legs(tx: Tx, order: Order, accounts: Accounts) -> Transfer:
+    """Move the balances, number an entry for each leg, and write the posting.
+
+    The accounts are the caller's to save.
+    """
     key, now = order.key, tx.now
     legs: list[Leg] = []
     for name, amount in order.legs:
@@ -257,16 +292,25 @@ def post_legs(tx: Tx, order: Order, accounts: dict[str, Account]) -> Transfer:
             account.debits -= amount
         else:
             account.credits += amount
-        account.entries += 1
-        balance = account.credits - account.debits
-        legs.append(Leg(name, amount, balance, account.entries))
-        entry = Entry(key, amount, balance, now)
-        tx.append(entry_key(name, account.entries), encode(entry))
+        number = account.entries = account.entries + 1
+        legs.append(Leg(name, amount, account.credits - account.debits, number))
+        latest = account.latest
+        latest.append(key)
+        if len(latest) == PAGE_ENTRIES:
+            tx.append(page_key(name, number + 1 - PAGE_ENTRIES), encode(latest))
+            account.latest = []
+    posting = Posting(order.kind, (), legs, now, tx.by, order.memo, order.refers)
+    tx.put_body(order.record, encode(posting))
+    legs_seen, asked = tuple(legs), order.legs
+    return Transfer(
+        key, order.kind, legs_seen, now, tx.by, order.memo, order.refers, False, asked=asked
+    )
+
+
+def save_all(tx: Tx, order: Order, accounts: Accounts) -> None:
+    """Write back the accounts of ``order``."""
     for side in order.sides:
         save(tx, side.key, accounts[side.account])
-    posting = Posting(order.kind, order.legs, legs, now, tx.by, order.memo, order.refers)
-    tx.put_body(order.record, encode(posting))
-    return view(key, posting, replayed=False)
 
 
 def save(tx: Tx, key: Key, account: Account) -> None:
@@ -289,5 +333,5 @@ def view(key: str, posting: Posting, *, replayed: bool) -> Transfer:
         replayed,
         posting.state,
         posting.expires,
-        tuple(posting.asked),
+        posting.wanted,
     )

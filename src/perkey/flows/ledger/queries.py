@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perkey.errors import NotFound
+from perkey.errors import NotFound, StoreCorrupt
 from perkey.flows import steps
 from perkey.flows.ledger.model import (
     CLOSED,
     FROZEN,
+    PAGE_ENTRIES,
     Account,
+    Posting,
     account_key,
     decode_account,
-    decode_entry,
+    decode_page,
     decode_posting,
     entries_prefix,
-    entry_key,
+    page_key,
     transfer_key,
 )
 from perkey.flows.ledger.posting import Transfer, view
@@ -130,18 +132,58 @@ def find(key: str) -> steps.Flow[Transfer]:
 def statement(name: str, after: int, limit: int) -> steps.Flow[list[Line]]:
     """Up to ``limit`` entries above number ``after``, ascending, with running balances."""
     (record,) = yield steps.Read([account_key(name)])
-    if record is None:
+    if record is None or record.body is None:
         raise NotFound(f"there is no account {name!r}", key=name)
-    start = entry_key(name, after) if after else ""
-    records: list[Record] = yield steps.Scan(entries_prefix(name), start, limit)
-    return [_line(record) for record in records]
+    entries = yield from _entries(name, decode_account(record.body), after, limit)
+    lines = [_line(name, number, key, posting) for number, key, posting in entries]
+    for line, (number, key, _) in zip(lines, entries, strict=True):
+        if line is None:
+            raise StoreCorrupt(
+                f"entry {number} of account {name!r} is of transfer {key!r}, and there it is "
+                "missing; verify() the ledger"
+            )
+    return [line for line in lines if line is not None]
 
 
-def _line(record: Record) -> Line:
-    assert record.body is not None
-    entry = decode_entry(record.body)
-    number = int(record.key.rpartition(";")[2])
-    return Line(number, entry.transfer, entry.amount, entry.balance, entry.at)
+def _line(name: str, number: int, key: str, posting: Posting | None) -> Line | None:
+    if posting is None:
+        return None
+    leg = posting.leg(name, number)
+    return None if leg is None else Line(number, key, leg.amount, leg.balance, posting.at)
+
+
+def _entries(
+    name: str, account: Account, after: int, limit: int
+) -> steps.Flow[list[tuple[int, str, Posting | None]]]:
+    """(number, transfer's key, transfer) of entries above ``after``; a page holds them or the
+    account itself."""
+    wanted: list[tuple[int, str]] = []
+    last = min(account.entries, after + limit)
+    first = after - after % PAGE_ENTRIES + 1
+    if first <= min(account.paged, last):
+        pages = (last - first) // PAGE_ENTRIES + 1
+        start = page_key(name, first - 1)
+        records: list[Record] = yield steps.Scan(entries_prefix(name), start, pages)
+        for record in records:
+            assert record.body is not None
+            number = int(record.key.rpartition(";")[2])
+            wanted += enumerate(decode_page(record.body), number)
+    wanted += enumerate(account.latest, account.paged + 1)
+    wanted = [each for each in wanted if after < each[0] <= last]
+    return (yield from _postings(wanted))
+
+
+def _postings(
+    wanted: list[tuple[int, str]],
+) -> steps.Flow[list[tuple[int, str, Posting | None]]]:
+    found: list[tuple[int, str, Posting | None]] = []
+    for start in range(0, len(wanted), PAGE):
+        some = wanted[start : start + PAGE]
+        records: list[Record | None] = yield steps.Read([transfer_key(key) for _, key in some])
+        for (number, key), record in zip(some, records, strict=True):
+            body = None if record is None else record.body
+            found.append((number, key, None if body is None else decode_posting(body)))
+    return found
 
 
 def trial_balance() -> steps.Flow[TrialBalance]:
@@ -185,21 +227,24 @@ def verify() -> steps.Flow[Difference | None]:
 def _verify(name: str, account: Account) -> steps.Flow[Difference | None]:
     debits = credits = count = 0
     while count < account.entries:
-        lines = yield from statement(name, count, min(PAGE, account.entries - count))
-        for line in lines:
+        entries = yield from _entries(name, account, count, PAGE)
+        for number, key, posting in entries:
             count += 1
+            line = _line(name, number, key, posting)
+            if line is None:
+                return Difference(name, f"entry {number} in transfer {key!r}", 1, 0)
             debits -= min(line.amount, 0)
             credits += max(line.amount, 0)
             wrong = _first(
                 name,
                 (
-                    ("the number of an entry", count, line.number),
-                    (f"the balance of entry {line.number}", credits - debits, line.balance),
+                    ("the number of an entry", count, number),
+                    (f"the balance of entry {number}", credits - debits, line.balance),
                 ),
             )
             if wrong is not None:
                 return wrong
-        if not lines:
+        if not entries:
             return Difference(name, "the number of entries", account.entries, count)
     return _first(
         name,

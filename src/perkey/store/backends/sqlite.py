@@ -264,9 +264,11 @@ class SqliteBackend:
 
     def walk(self, cursor: str, limit: int) -> Walk:
         part, after = (cursor or "log/").split("/", 1)
-        statement = queries.WALK_LOG if part == "log" else queries.WALK_CELLS
         with self._snapshot():
-            found = [Record(*row) for row in self._run(statement, (after, limit))]
+            if part == "log":
+                found = [Record(*row) for row in self._run(queries.WALK_LOG, (after, limit))]
+            else:
+                found = [*map(queries.trimmed, self._run(queries.WALK_CELLS, (after, limit)))]
         if len(found) == limit:
             return Walk(found, f"{part}/{found[-1].key}")
         return Walk(found, "cells/" if part == "log" else "")
