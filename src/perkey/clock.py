@@ -73,3 +73,8 @@ def host_ms() -> int:
     """
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(clock) // 1_000_000
+
+
+def secret() -> str:
+    """256 random bits as 43 characters for URLs and headers: nobody can guess it."""
+    return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode("ascii")

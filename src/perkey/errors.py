@@ -14,7 +14,8 @@
     │   ├── LeaseHeld                    LeaseLost
     │   ├── IncompleteRun                InsufficientFunds   BalanceOverflow
     │   ├── AccountClosed                AccountFrozen
-    │   └── InvalidState
+    │   ├── InvalidState
+    │   └── Unauthorised                 Forbidden
     ├── Busy                             a limit or a timeout was reached; try again later
     │   ├── Timeout (TimeoutError)       QueueFull
     │   └── StillRunning
@@ -45,6 +46,7 @@ __all__ = [
     "Conflict",
     "ConflictExhausted",
     "Expired",
+    "Forbidden",
     "ForkedStore",
     "Gone",
     "HistoryGap",
@@ -78,6 +80,7 @@ __all__ = [
     "StoreError",
     "StoreUnavailable",
     "Timeout",
+    "Unauthorised",
     "Unbalanced",
     "UndeclaredKey",
     "UnitMismatch",
@@ -338,6 +341,20 @@ class InvalidState(Refused):
 
     code = "invalid-state"
     status = 409
+
+
+class Unauthorised(Refused):
+    """The server does not know this caller."""
+
+    code = "unauthorised"
+    status = 401
+
+
+class Forbidden(Refused):
+    """This caller may not do that."""
+
+    code = "forbidden"
+    status = 403
 
 
 # ------------------------------------------------------------------------- try again later

@@ -15,15 +15,21 @@ import pytest
 import perkey
 from perkey.engine import AsyncEngine, EngineLimits, InstanceState, State, define, every, message
 from perkey.engine.instances import Context
+from perkey.engine.neighbours import Neighbours
 from tests.engine.processes import until
 
 SOON = EngineLimits(lease_s=0.6)
 
 
+def neighbours(engine: AsyncEngine) -> Neighbours:
+    found = engine._runner.neighbours
+    assert found is not None
+    return found
+
+
 async def die(engine: AsyncEngine) -> None:
     """What a power cut leaves: no task of the engine ever runs again, nothing is written."""
-    if engine._keeper is not None:
-        engine._keeper.cancel()
+    neighbours(engine).stop()
     await engine._hub.stop()
     engine._cell.swap(State.STARTED, State.STOPPING)  # its tasks end without a word
     for instance in list(engine._runner._running.values()):
@@ -76,8 +82,7 @@ async def test_an_engine_that_lost_its_lease_stores_nothing_more(tmp_path: Path)
             await engine.run()
         await one.publish("placed", {"id": 1})
         await until(lambda: calls == ["first"])
-        assert one._keeper is not None
-        one._keeper.cancel()  # alive, but it no longer renews
+        neighbours(one).stop()  # alive, but it no longer renews
         await until(lambda: two.instances("order"))
         gate.set()
         (theirs,) = two.instances("order")
@@ -215,7 +220,7 @@ async def _finish(url: str, acknowledged: int) -> None:
             total += await ctx.step(f"s{n}", lambda n=n: n)
         return total
 
-    from perkey.engine.journal import _stored
+    from perkey.engine.records import stored_of
     from perkey.flows import steps
 
     def scan(prefix: str) -> Any:
@@ -224,13 +229,13 @@ async def _finish(url: str, acknowledged: int) -> None:
     async with await perkey.aopen(url) as store:
         records = await store.run(scan("p/i/"))
         version = define("job", body)
-        object.__setattr__(version, "digest", _stored.decode(records[0].body).digest)
+        object.__setattr__(version, "digest", stored_of(records[0].body).digest)
         engine = AsyncEngine(store, limits=SOON)
         await engine.register_process(version)
         await engine.run()
 
         async def states() -> list[str]:
-            found = [_stored.decode(each.body) for each in await store.run(scan("p/i/"))]
+            found = [stored_of(each.body) for each in await store.run(scan("p/i/"))]
             assert all(each.result == 3 for each in found if each.state == "completed")
             return [each.state for each in found]
 

@@ -13,7 +13,7 @@ from perkey.engine.definitions import Start
 from perkey.engine.hub import Hub
 from perkey.engine.instances import Context, Instance
 from perkey.engine.lifecycle import Cell
-from perkey.engine.runner import Runner
+from perkey.engine.runner import Begun, Runner
 from perkey.testing import explore, step
 from tests.unit.manual_clock import ManualClock
 
@@ -260,12 +260,12 @@ def test_tracking_after_the_launch_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     """A shutdown between launch and tracking leaves an instance running."""
     original = Runner._track
 
-    async def start(runner: Runner, version: Any, *args: Any, **kwargs: Any) -> Instance:
+    async def start(runner: Runner, version: Any, *args: Any, **kwargs: Any) -> Begun:
         instance = Instance("i", "order", 1, {}, "", None, kwargs.get("trigger"), 0)
         runner.launch(instance, version)
         await step("launched", error=None)
         original(runner, instance)
-        return instance
+        return Begun(instance.id, "", instance)
 
     monkeypatch.setattr(Runner, "start", start)
 

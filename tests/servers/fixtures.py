@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.servers.etcd import Etcd
     from tests.servers.nats import Nats
     from tests.servers.objects import Objects
+    from tests.servers.perkey_http import PerkeyHttp
     from tests.servers.postgres import Postgres
     from tests.servers.valkey import Valkey
 
@@ -72,4 +73,13 @@ def dynamodb_server() -> Iterator[DynamoDB]:
     from tests.servers.dynamodb import DynamoDB
 
     with DynamoDB() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def perkey_server() -> Iterator[PerkeyHttp]:
+    """A running ``perkey serve``."""
+    from tests.servers.perkey_http import PerkeyHttp
+
+    with PerkeyHttp() as server:
         yield server

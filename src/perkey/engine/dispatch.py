@@ -7,18 +7,17 @@ before there is something that carries it.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perkey.engine.definitions import Message
 from perkey.engine.hub import Hub
 from perkey.engine.instances import Delivered, Instance
-from perkey.engine.journal import Journal
 from perkey.engine.lifecycle import State
 from perkey.engine.registry import Registry
 from perkey.engine.runner import Runner
-from perkey.errors import QueueFull
+from perkey.errors import LimitExceeded, QueueFull
 from perkey.locks import KeyedLocks
 from perkey.store import codec
 from perkey.store.keys import check_name
@@ -44,10 +43,6 @@ class _Letter:
     until: float
     """By ``Clock.monotonic``: how long it waits for somebody who wants it."""
 
-    @property
-    def identity(self) -> tuple[str, ...] | None:
-        return (self.message.name, self.message.message_id) if self.message.message_id else None
-
 
 class Dispatcher:
     """Lives on the engine's loop."""
@@ -57,18 +52,15 @@ class Dispatcher:
         registry: Registry,
         hub: Hub,
         runner: Runner,
-        journal: Journal | None,
         engine: AsyncEngine,
     ) -> None:
         self._registry = registry
         self._hub = hub
         self._runner = runner
-        self._journal = journal
         self._engine = engine
         self._keys = KeyedLocks()
         self._buffer: deque[_Letter] = deque()
         self._waiting: deque[_Letter] = deque()
-        self._seen: OrderedDict[tuple[str, ...], str] = OrderedDict()
         self._dead: deque[tuple[Delivered, str]] = deque(maxlen=engine.limits.dead_letters)
 
     async def publish(
@@ -114,65 +106,52 @@ class Dispatcher:
             correlation = letter.key or start.correlation(letter.message.payload)
         except Exception as error:
             return self._bury(letter, process, error)
-        if correlation is None and letter.identity is None:
-            return await self._begin(letter, process, None)
+        if correlation is None and letter.message.mark is None:
+            return await self._reach(letter, process, None)
         # One at a time per key: the look for a live instance and the start of a new one.
-        lock = f"{process}\0{correlation or letter.identity}"
+        lock = f"{process}\0{correlation or letter.message.mark}"
         async with self._keys(lock):
             return await self._reach(letter, process, correlation)
 
     async def _reach(self, letter: _Letter, process: str, correlation: str | None) -> Published:
-        earlier = await self._earlier(letter)
-        if earlier is not None:
-            return Published("duplicate", earlier)
-        if correlation is not None:
-            reached = await self._deliver(letter, process, correlation)
-            if reached is not None:
-                return self._remember(letter, Published("delivered", reached))
-        return self._remember(letter, await self._begin(letter, process, correlation))
+        while True:
+            if correlation is not None:
+                live = await self._runner.post.live(process, correlation)
+                reached = None if live is None else await self._deliver(letter, live)
+                if reached is not None:
+                    return reached
+            begun = await self._begin(letter, process, correlation)
+            if begun is not None:
+                return begun
+            # Another engine on this store started the instance of this key just now, so the
+            # message is for that one.
 
-    async def _earlier(self, letter: _Letter) -> str | None:
-        identity = letter.identity
-        if identity is None:
-            return None
-        if identity in self._seen:
-            return self._seen[identity]
-        return await self._journal.seen(identity) if self._journal else None
+    async def _deliver(self, letter: _Letter, instance_id: str) -> Published | None:
+        """Hand a message to a live instance; None if it has ended meanwhile."""
+        message = letter.message
+        done = await self._runner.post.deliver(instance_id, message, message.mark)
+        if done == "full":
+            raise LimitExceeded(
+                f"instance {instance_id} has {self._engine.limits.inbox} unread messages, "
+                "which is the limit"
+            )
+        if done == "delivered":
+            self._runner.arrived(instance_id, message)
+        return Published(done, instance_id) if done else None
 
-    def _remember(self, letter: _Letter, published: Published) -> Published:
-        identity = letter.identity
-        if identity is not None and published.instance:
-            self._seen[identity] = published.instance
-            if len(self._seen) > self._engine.limits.message_ids:
-                self._seen.popitem(last=False)
-        return published
-
-    async def _deliver(self, letter: _Letter, process: str, correlation: str) -> str | None:
-        """Hand a message to the live instance of its key; its id, or None if there is none."""
-        instance = self._runner.live(process, correlation)
-        if instance is not None:
-            done = await self._runner.deliver(instance, letter.message, letter.identity)
-            return instance.id if done else None
-        if self._journal is None:
-            return None
-        elsewhere = await self._journal.live(process, correlation)
-        if elsewhere and await self._journal.deliver(elsewhere, letter.message, letter.identity):
-            return elsewhere
-        return None
-
-    async def _begin(self, letter: _Letter, process: str, correlation: str | None) -> Published:
+    async def _begin(
+        self, letter: _Letter, process: str, correlation: str | None
+    ) -> Published | None:
+        """Start an instance; None if the correlation key has a live one."""
         version = self._registry.latest_locked(process)
         if version is None:  # unregistered a moment ago
             return self._leave(letter)
-        instance = await self._runner.start(
-            version,
-            {},
-            "",
-            correlation=correlation,
-            trigger=letter.message,
-            message_id=letter.identity,
+        begun = await self._runner.start(
+            version, {}, "", correlation=correlation, trigger=letter.message
         )
-        return Published("started", instance.id)
+        if begun.found == "k":
+            return None
+        return Published("duplicate" if begun.found else "started", begun.id)
 
     async def signal(self, name: str, payload: Any) -> list[Instance]:
         """Start one instance in every process that declares the signal."""
@@ -183,65 +162,42 @@ class Dispatcher:
             version = self._registry.latest_locked(process)
             if version is not None:
                 trigger = Delivered(name, payload)
-                started.append(await self._runner.start(version, {}, "", trigger=trigger))
+                begun = await self._runner.start(version, {}, "", trigger=trigger)
+                assert begun.instance is not None
+                started.append(begun.instance)
         return started
 
     async def _offer(self, letter: _Letter) -> Published:
         """To the instance that waits for this message at this address, else into its box."""
         if letter.key is None:
             return self._leave(letter)
-        earlier = await self._earlier(letter)
-        if earlier is not None:
-            return Published("duplicate", earlier)
-        if self._journal is not None:
-            return self._remember(letter, await self._offer_in_store(self._journal, letter))
-        name, boxes = letter.message.name, self._runner.boxes
-        instance = boxes.waiting(name, letter.key)
-        if instance is not None:
-            boxes.close(name, instance)
-            await self._runner.deliver(instance, letter.message, letter.identity)
-            return self._remember(letter, Published("delivered", instance.id))
-        now = self._engine.clock.monotonic()
-        if now >= letter.until:
-            return Published("dropped")
-        if boxes.count >= self._engine.limits.waiting:
-            boxes.sweep(now)
-        self._check_room(boxes.count)
-        boxes.leave(name, letter.key, letter.message, letter.until)
-        return Published("waiting")
-
-    async def _offer_in_store(self, journal: Journal, letter: _Letter) -> Published:
-        assert letter.key is not None
-        left = letter.until - self._engine.clock.monotonic()
-        reached = await journal.offer(
-            letter.message.name, letter.key, letter.message, left, letter.identity
+        message = letter.message
+        left_s = letter.until - self._engine.clock.monotonic()
+        outcome, instance_id = await self._runner.post.offer(
+            message.name, letter.key, message, left_s, message.mark
         )
-        if reached is None:
-            return Published("waiting" if left > 0 else "dropped")
-        here = self._runner.find(reached)
-        if here is not None:
-            here.wake()
-        return Published("delivered", reached)
+        if outcome == "delivered":
+            self._runner.arrived(instance_id, message)
+        return Published(outcome, instance_id)
 
     # -------------------------------------------------------------------- nobody wants it
 
     def _leave(self, letter: _Letter) -> Published:
-        self._drop_late()
-        if self._engine.clock.monotonic() >= letter.until:
+        now = self._engine.clock.monotonic()
+        if now >= letter.until:
             return Published("dropped")
-        self._check_room(len(self._waiting))
+        mark = letter.message.mark
+        if mark is not None and any(each.message.mark == mark for each in self._waiting):
+            return Published("duplicate")
+        limit = self._engine.limits.waiting
+        if len(self._waiting) >= limit:
+            self._waiting = deque(each for each in self._waiting if now < each.until)
+        if len(self._waiting) >= limit:
+            raise QueueFull(
+                f"{len(self._waiting)} unmatched messages wait already, and the limit is {limit}"
+            )
         self._waiting.append(letter)
         return Published("waiting")
-
-    def _check_room(self, waiting: int) -> None:
-        limit = self._engine.limits.waiting
-        if waiting >= limit:
-            raise QueueFull(f"{waiting} unmatched messages wait already, and the limit is {limit}")
-
-    def _drop_late(self) -> None:
-        now = self._engine.clock.monotonic()
-        while self._waiting and self._waiting[0].until <= now:
-            self._waiting.popleft()
 
     async def retry_waiting(self) -> None:
         """Somebody may want now what nobody wanted before."""

@@ -25,7 +25,7 @@ from perkey.engine.lifecycle import Cell, State, move_by_hand
 from perkey.engine.limits import EngineLimits
 from perkey.engine.registry import Registration, Registry, Starter, Version, check_engine
 from perkey.engine.runner import Runner
-from perkey.errors import InvalidState, LeaseLost, NotFound, NotSupported, StillRunning, UsageError
+from perkey.errors import InvalidState, NotFound, NotSupported, StillRunning, UsageError
 from perkey.locks import KeyedLocks
 from perkey.stores import AsyncStore
 
@@ -64,11 +64,10 @@ class AsyncEngine:
         self._journal = None if store is None else Journal(store, self.id, self.limits.lease_s)
         self._runner = Runner(self, self._registry, self._journal, self._facts)
         self._hub = Hub(broker or LocalBroker(), self._tick, self._runner.now_ms)
-        self._dispatch = Dispatcher(self._registry, self._hub, self._runner, self._journal, self)
-        self._draining = False
-        self._keeper: asyncio.Task[None] | None = None
+        self._dispatch = Dispatcher(self._registry, self._hub, self._runner, self)
+        self.draining = False
+        """Nothing new is started or taken over; what runs may finish."""
         self._resuming: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------------ lifecycle
 
@@ -103,8 +102,6 @@ class AsyncEngine:
             for key in self._registry.keys_locked():
                 async with self._keys(key):
                     await self._wire(key)
-            if self._journal is not None:
-                self._keeper = asyncio.get_running_loop().create_task(self._keep())
         except BaseException:
             await self._hub.stop()
             if self._journal is not None:
@@ -112,6 +109,8 @@ class AsyncEngine:
             self._cell.swap(State.STARTING, State.NOT_STARTED)
             raise
         self._cell.swap(State.STARTING, State.STARTED)
+        if self._runner.neighbours is not None:
+            self._runner.neighbours.start(self.limits.lease_s, self._lost_lease)
         self._facts.tell("engine", detail="started")
 
     async def pause(self) -> None:
@@ -143,7 +142,7 @@ class AsyncEngine:
         """
         if self.state not in (State.STARTED, State.PAUSED):
             raise InvalidState(f"cannot drain: the engine is {self.state}", state=str(self.state))
-        self._draining = True
+        self.draining = True
         left = await self._runner.wait_all(timeout, cancel=False)
         if left:
             raise StillRunning(f"{len(left)} instances are still running", ids=left)
@@ -182,8 +181,8 @@ class AsyncEngine:
 
     async def _tear_down(self, timeout: float) -> None:
         try:
-            if self._keeper is not None:
-                self._keeper.cancel()
+            if self._runner.neighbours is not None:
+                self._runner.neighbours.stop()
             await self._hub.stop()
             left = await self._runner.wait_all(timeout, cancel=True)
             if self._journal is not None and not left:
@@ -324,14 +323,15 @@ class AsyncEngine:
         idempotency_key: str | None,
     ) -> Handle:
         self._check_starts()
-        instance = await self._runner.start(
+        begun = await self._runner.start(
             version, variables or {}, business_key, idempotency_key=idempotency_key
         )
-        return Handle(self._runner, instance)
+        assert begun.instance is not None
+        return Handle(self._runner, begun.instance)
 
     def _check_starts(self) -> None:
         outside("an instance was started")
-        if self._draining:
+        if self.draining:
             raise InvalidState("the engine is draining; it starts nothing more")
         if self.state not in (State.STARTED, State.PAUSED):
             raise InvalidState(
@@ -368,7 +368,7 @@ class AsyncEngine:
         return [Handle(self._runner, instance) for instance in started]
 
     async def _tick(self, key: str, timer: Timer, due: int) -> None:
-        if self.state is not State.STARTED or self._draining:
+        if self.state is not State.STARTED or self.draining:
             return
         if self._journal and not await self._journal.first_tick(key, timer.trigger, due):
             return
@@ -403,21 +403,8 @@ class AsyncEngine:
         """Send facts to ``observer`` through a queue of ``limit``; it can harm nobody."""
         return self._facts.observe(observer, limit)
 
-    # ------------------------------------------------------------------------- recovery
-
-    async def _keep(self) -> None:
-        """Renew this engine's lease, and take over what dead engines left."""
-        assert self._journal is not None
-        while True:
-            try:
-                await self._journal.renew_lease()
-                await self._runner.recover()
-            except LeaseLost:
-                # Others may own our instances by now; nothing that we do would be stored.
-                self._facts.tell("engine", detail="lost its lease")
-                self._ending = asyncio.get_running_loop().create_task(self._give_up())
-                return
-            await asyncio.sleep(self.limits.lease_s / 3)
+    def _lost_lease(self) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(self._give_up())
 
     async def _give_up(self) -> None:
         try:

@@ -47,6 +47,20 @@ class Delivered(msgspec.Struct, frozen=True):
     payload: Any
     message_id: str = ""
 
+    @property
+    def mark(self) -> Mark | None:
+        """What tells a redelivery, if it has a message id."""
+        return (self.name, self.message_id) if self.message_id else None
+
+
+Mark = tuple[str, ...]
+"""What tells a message from every other: its name and its message id."""
+
+
+def timeout_of(step: str) -> str:
+    """Where it is kept that ``step`` waited in vain."""
+    return f"{step}:timeout"
+
 
 @dataclass(slots=True, eq=False)
 class Instance:
@@ -73,6 +87,8 @@ class Instance:
     ended: asyncio.Event | None = None
     waiting_for: str = ""
     """What it waits for right now: ``step pay``, ``message paid``, ``timer``; else empty."""
+    elsewhere: bool = False
+    """Another engine on the same store runs it; here is only what its record said last."""
 
     @property
     def address(self) -> str:
@@ -152,17 +168,30 @@ class Handle:
         return dict(self._instance.results)
 
     async def wait(self, timeout: float | None = None) -> InstanceState:
-        """Wait until it has ended; ``Timeout`` after ``timeout`` seconds."""
+        """Wait until it has ended; ``Timeout`` after ``timeout`` seconds.
+
+        If another engine runs it, this follows its record in the store.
+        """
+        instance = self._instance
         try:
             async with asyncio.timeout(timeout):
-                await self._instance.wait_ended()
+                if instance.elsewhere and self._runner.neighbours is not None:
+                    await self._runner.neighbours.follow(instance)
+                else:
+                    await instance.wait_ended()
         except TimeoutError:
             raise Timeout(f"instance {self.id} is still {self.state} after {timeout} s") from None
         return self._instance.state
 
     async def cancel(self, timeout: float | None = 10.0) -> InstanceState:
-        """Ask it to stop and wait until it has; ``StillRunning`` after ``timeout`` seconds."""
-        self._runner.cancel(self._instance)
+        """Ask it to stop and wait until it has; ``StillRunning`` after ``timeout`` seconds.
+
+        If another engine runs it, that engine is asked through the store.
+        """
+        if self._instance.elsewhere and self._runner.neighbours is not None:
+            await self._runner.neighbours.cancel(self._instance)
+        else:
+            self._runner.cancel(self._instance)
         try:
             return await self.wait(timeout)
         except Timeout:
@@ -242,23 +271,25 @@ class Context:
         """The payload of the next message ``name`` for this instance.
 
         Published with ``key=`` the instance's correlation key, else its business key, else its
-        id.  ``Timeout`` when none came in time.
+        id.  ``Timeout`` when none came in time; on a durable store the deadline and that it
+        passed are kept, so a restart does not decide anew.
         """
         number = self._receives[name] = self._receives.get(name, 0) + 1
         step = f"receive:{name}:{number}"
-        if step in self._instance.results:
-            return self._instance.results[step]
-        self._instance.waiting_for = f"message {name}"
-        seconds = None if timeout is None else interval_ms(timeout) / 1000
-        try:
-            async with asyncio.timeout(seconds):
-                payload = await self._runner.take_message(self._instance, name, step)
-        except TimeoutError:
-            raise Timeout(f"no message {name!r} came within {timeout}") from None
-        finally:
-            self._runner.boxes.close(name, self._instance)
-            self._instance.waiting_for = ""
-        return payload
+        results = self._instance.results
+        if step in results:
+            return results[step]
+        wait_ms = None if timeout is None else interval_ms(timeout)
+        if timeout_of(step) not in results:
+            self._instance.waiting_for = f"message {name}"
+            try:
+                message = await self._runner.receive(self._instance, name, step, wait_ms)
+            finally:
+                self._instance.waiting_for = ""
+            if message is not None:
+                results[step] = message.payload
+                return message.payload
+        raise Timeout(f"no message {name!r} came within {timeout}")
 
     def board(self, run: str) -> AsyncBoard:
         """A board on the engine's store."""

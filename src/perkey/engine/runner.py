@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import OrderedDict
+from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perkey.engine.boxes import Boxes
 from perkey.engine.facts import Facts
 from perkey.engine.guarded import outside
 from perkey.engine.instances import (
@@ -20,23 +20,47 @@ from perkey.engine.instances import (
     Delivered,
     Instance,
     InstanceState,
+    Mark,
     ThreadContext,
+    timeout_of,
 )
-from perkey.engine.journal import Journal, Stored, thaw
+from perkey.engine.journal import Journal
 from perkey.engine.lifecycle import State
+from perkey.engine.mail import Mail
+from perkey.engine.neighbours import Neighbours, missing
+from perkey.engine.post import LocalPost, Post
+from perkey.engine.records import thaw
 from perkey.engine.registry import Registry, Version
-from perkey.errors import InvalidState, LeaseLost, LimitExceeded, NotFound, NotSupported
+from perkey.errors import (
+    Busy,
+    InvalidState,
+    LeaseLost,
+    NotFound,
+    NotSupported,
+    OutcomeUnknown,
+    PerkeyError,
+    StoreError,
+    UsageError,
+)
 from perkey.store import codec
 from perkey.stores import AsyncStore
 
 if TYPE_CHECKING:
     from perkey.engine.engine import AsyncEngine
 
-POLL_S = 0.25
-"""How often a durable instance looks into its record for messages from other engines."""
+RETRY_S = 0.25
+"""How long to wait before an end that the store did not take is written again, in seconds."""
 
-RECOVER = 100
-"""How many orphans one look takes over."""
+
+class Begun(NamedTuple):
+    """What a start came to."""
+
+    id: str
+    found: str
+    """Empty if it is new, else which unique key named an earlier one: ``m`` a message id,
+    ``s`` an idempotency key, ``k`` a correlation key."""
+    instance: Instance | None = None
+    """Always there for a new one and for an idempotency key."""
 
 
 class Runner:
@@ -49,10 +73,15 @@ class Runner:
         self._registry = registry
         self._journal = journal
         self.facts = facts
-        self.boxes = Boxes()
         self._running: dict[str, Instance] = {}
         self._finished: OrderedDict[str, Instance] = OrderedDict()
-        self._live: dict[tuple[str, str], Instance] = {}
+        self._local = LocalPost(engine.clock, engine.limits, self.find)
+        self.post: Post = self._local
+        self.neighbours: Neighbours | None = None
+        if journal is not None:
+            self.post = mail = Mail(journal, engine.limits.inbox)
+            self.neighbours = Neighbours(self, registry, journal, mail)
+        self._asides: set[asyncio.Task[None]] = set()
         self._idempotent: dict[tuple[str, str], Instance] = {}
 
     @property
@@ -82,14 +111,16 @@ class Runner:
         idempotency_key: str | None = None,
         correlation: str | None = None,
         trigger: Delivered | None = None,
-        message_id: tuple[str, ...] | None = None,
-    ) -> Instance:
-        """Track a new instance and let it run; an earlier one where a unique key names it."""
+    ) -> Begun:
+        """Track a new instance and let it run, unless a unique key names an earlier one."""
         receipt = version.registration
+        mark = trigger.mark if trigger else None
         unique = None if idempotency_key is None else (receipt.key, idempotency_key)
         if unique in self._idempotent:
-            return self._idempotent[unique]
-        codec.encode(variables)
+            known = self._idempotent[unique]
+            return Begun(known.id, "s", known)
+        if variables:
+            codec.encode(variables)
         instance = Instance(
             self.engine.clock.token(),
             receipt.key,
@@ -98,37 +129,93 @@ class Runner:
             business_key,
             correlation,
             trigger,
-            await self.now_ms(),
+            self.engine.clock.now_ms(),
         )
         if self._journal is not None:
-            uniques = _uniques(receipt.key, idempotency_key, correlation, message_id)
-            started = await self._journal.start(instance, receipt, uniques)
-            if started != instance.id:
-                return await self._other(started)
+            found = await self._start_in_store(self._journal, instance, version, unique, mark)
+            if found is not None:
+                return found
+        else:
+            self._check_going()
+            earlier = self._local.holder(mark)
+            if earlier is not None:
+                return Begun(earlier, "m")
+            self._local.began(instance, mark)
         if unique is not None:
             instance.unique = unique
             self._idempotent[unique] = instance
-        self._track(instance)
-        self.facts.tell("started", receipt.key, receipt.version, instance.id)
-        if self.engine.state is not State.PAUSED:
-            self.launch(instance, version)
-        return instance
+        self.begin(instance, version)
+        return Begun(instance.id, "", instance)
 
-    async def _other(self, instance_id: str) -> Instance:
+    async def _start_in_store(
+        self,
+        journal: Journal,
+        instance: Instance,
+        version: Version,
+        unique: tuple[str, str] | None,
+        mark: Mark | None,
+    ) -> Begun | None:
+        """Write it; the earlier one, where there is one."""
+        uniques: dict[str, tuple[str, ...]] = {}
+        if mark is not None:
+            uniques["m"] = mark
+        if unique is not None:
+            uniques["s"] = unique
+        if instance.correlation is not None:
+            uniques["k"] = (instance.key, instance.correlation)
+        try:
+            started, kind = await journal.start(instance, version.registration, uniques)
+        except (asyncio.CancelledError, OutcomeUnknown):
+            # It may be committed all the same, and then nobody but this engine would run it.
+            self._aside(self._adopt(journal, instance, version))
+            raise
+        if kind == "s":
+            return Begun(started, kind, await self._other(journal, started))
+        return Begun(started, kind) if kind else None
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._asides.add(task)
+        task.add_done_callback(self._asides.discard)
+
+    async def _adopt(self, journal: Journal, instance: Instance, version: Version) -> None:
+        try:
+            if await journal.landed(instance) and self.find(instance.id) is None:
+                self.begin(instance, version)
+        except PerkeyError as error:  # the lease is gone or will be: another engine adopts it
+            self.facts.tell("engine", instance=instance.id, detail=error.code)
+
+    async def _other(self, journal: Journal, instance_id: str) -> Instance:
         """An instance that exists already, here or at another engine."""
         found = self.find(instance_id)
         if found is not None:
             return found
-        assert self._journal is not None
-        stored = await self._journal.load(instance_id)
+        stored = await journal.load(instance_id)
         if stored is None:
             raise NotFound(f"instance {instance_id!r} has gone", key=instance_id)
         return self.find(instance_id) or thaw(stored)
 
+    def _check_going(self) -> None:
+        """Whoever waited for a key's lock may come after the shutdown."""
+        if self._stopping:
+            raise InvalidState(f"the engine is {self.engine.state}", state=str(self.engine.state))
+
+    @property
+    def _stopping(self) -> bool:
+        return self.engine.state in (State.STOPPING, State.STOPPED)
+
+    def begin(self, instance: Instance, version: Version, detail: str = "") -> None:
+        """Track it, then let it run, unless the engine pauses or has stopped meanwhile."""
+        self._track(instance)
+        self.facts.tell("started", instance.key, instance.version, instance.id, detail)
+        if self._stopping:
+            self._end(instance, InstanceState.CANCELLED)  # its record goes on elsewhere
+        elif self.engine.state is not State.PAUSED:
+            self.launch(instance, version)
+
     def _track(self, instance: Instance) -> None:
+        instance.elsewhere = False
         self._running[instance.id] = instance
-        if instance.correlation is not None:
-            self._live[instance.key, instance.correlation] = instance
 
     def launch(self, instance: Instance, version: Version) -> None:
         """Let a tracked instance run."""
@@ -141,10 +228,15 @@ class Runner:
         """A task that is cancelled before its first step runs none of its own code."""
         if instance.state.ended:
             return
-        if self._journal is None or self.engine.state in (State.STOPPING, State.STOPPED):
-            self._end(instance, InstanceState.CANCELLED)
+        self._drop(instance, InstanceState.CANCELLED)
+
+    def _drop(self, instance: Instance, state: InstanceState, error: str = "") -> None:
+        """End an instance that has no task of its own; on a store, unless another engine
+        is to go on with it."""
+        if self._journal is None or self._stopping:
+            self._end(instance, state, error=error)
         else:
-            closing = self._close(instance, InstanceState.CANCELLED)
+            closing = self._close(instance, state, error=error)
             instance.task = asyncio.get_running_loop().create_task(closing)
 
     def launch_pending(self) -> None:
@@ -153,7 +245,7 @@ class Runner:
             if instance.state is InstanceState.PENDING:
                 version = self._registry.version_locked(instance.key, instance.version)
                 if version is None:
-                    self._end(instance, InstanceState.FAILED, error=_missing(instance))
+                    self._drop(instance, InstanceState.FAILED, missing(instance))
                 else:
                     self.launch(instance, version)
 
@@ -166,8 +258,7 @@ class Runner:
                 result = codec.decode(codec.encode(result))
         except asyncio.CancelledError:
             # A durable instance of an engine that stops goes on elsewhere: its record says so.
-            stopping = self.engine.state in (State.STOPPING, State.STOPPED)
-            if stopping and self._journal is not None:
+            if self._stopping and self._journal is not None:
                 self._end(instance, InstanceState.CANCELLED)
             else:
                 await self._close(instance, InstanceState.CANCELLED)
@@ -188,6 +279,11 @@ class Runner:
         loop = asyncio.get_running_loop()
         return await asyncio.to_thread(body, ThreadContext(context, loop))
 
+    async def settle(self, instance: Instance, state: InstanceState, error: str = "") -> None:
+        """End an instance that does not run here at all."""
+        self._track(instance)
+        await self._close(instance, state, error=error)
+
     async def _close(
         self,
         instance: Instance,
@@ -195,20 +291,38 @@ class Runner:
         result: Any = None,
         error: str = "",
     ) -> None:
+        unread = [each.name for each in instance.inbox]
         if self._journal is not None:
-            instance.state, instance.result, instance.error = state, result, error
             try:
-                await self._journal.finish(instance)
-            except LeaseLost as lost:
+                unread = await self._finish(self._journal, instance, state, result, error)
+            except (LeaseLost, InvalidState) as lost:
                 state, result, error = InstanceState.CANCELLED, None, str(lost)
+        for name in unread:
+            self.facts.tell("unread", instance.key, instance.version, instance.id, name)
         self._end(instance, state, result, error)
+
+    async def _finish(
+        self, journal: Journal, instance: Instance, state: InstanceState, result: Any, error: str
+    ) -> list[str]:
+        """Write its end, however often that takes; only a lost lease prevents it."""
+        while True:
+            try:
+                return await journal.finish(instance, state, result, error)
+            except asyncio.CancelledError:
+                continue  # it is ending: whoever cancels it now asks for what is under way
+            except UsageError as bad:  # too large for the store
+                state, result, error = InstanceState.FAILED, None, str(bad)
+            except (StoreError, Busy, OutcomeUnknown) as trouble:
+                self.facts.tell("engine", instance=instance.id, detail=trouble.code)
+                if self._stopping:
+                    raise LeaseLost(f"not stored: {trouble}", key=instance.id) from trouble
+                await asyncio.sleep(RETRY_S)
 
     def _end(
         self, instance: Instance, state: InstanceState, result: Any = None, error: str = ""
     ) -> None:
         self._running.pop(instance.id, None)
-        if instance.correlation is not None:
-            self._live.pop((instance.key, instance.correlation), None)
+        self._local.ended(instance)
         self._finished[instance.id] = instance
         while len(self._finished) > self.engine.limits.finished:
             self._forget(next(iter(self._finished)))
@@ -224,72 +338,38 @@ class Runner:
 
     # --------------------------------------------------------------------------- messages
 
-    def live(self, key: str, correlation: str) -> Instance | None:
-        """The live instance of a correlation key, where it runs here."""
-        return self._live.get((key, correlation))
+    def arrived(self, instance_id: str, message: Delivered) -> None:
+        """A message came into an inbox; the instance is told if it runs here."""
+        instance = self._running.get(instance_id)
+        if instance is not None:
+            instance.wake()
+            self.facts.tell("delivered", instance.key, instance.version, instance.id, message.name)
 
-    async def deliver(
-        self, instance: Instance, message: Delivered, message_id: tuple[str, ...] | None
-    ) -> bool:
-        """Put a message into an instance's inbox; False if it has ended meanwhile."""
-        if instance.state.ended:
-            return False
-        if len(instance.inbox) >= self.engine.limits.inbox:
-            raise LimitExceeded(
-                f"instance {instance.id} has {len(instance.inbox)} unread messages, and the "
-                f"limit is {self.engine.limits.inbox}"
-            )
-        if self._journal is not None:
-            if not await self._journal.deliver(instance.id, message, message_id):
-                return False
-        else:
-            instance.inbox.append(message)
-        instance.wake()
-        self.facts.tell("delivered", instance.key, instance.version, instance.id, message.name)
-        return True
-
-    async def take_message(self, instance: Instance, name: str, step: str) -> Any:
-        """Wait for message ``name`` and make it the result of ``step``."""
+    async def receive(
+        self, instance: Instance, name: str, step: str, wait_ms: int | None
+    ) -> Delivered | None:
+        """Wait for message ``name`` and make it the result of ``step``; None if none came."""
         if instance.arrived is None:
             instance.arrived = asyncio.Event()
-        while True:
-            instance.arrived.clear()
-            found = await self._take(instance, name, step)
-            if found is None and await self._open_box(instance, name):
-                found = await self._take(instance, name, step)
-            if found is not None:
-                instance.results[step] = found.payload
-                return found.payload
-            await self._await_arrival(instance)
+        try:
+            while True:
+                instance.arrived.clear()
+                message, left = await self.post.take(instance, name, step, wait_ms)
+                if message is not None:
+                    return message
+                try:
+                    async with asyncio.timeout(left):
+                        await instance.arrived.wait()
+                except TimeoutError:
+                    return await self._give_up(instance, name, step)
+        finally:
+            self._local.leave(instance, name)
 
-    async def _take(self, instance: Instance, name: str, step: str) -> Delivered | None:
-        if self._journal is not None:
-            return await self._journal.take_message(instance, name, step)
-        for message in instance.inbox:
-            if message.name == name:
-                instance.inbox.remove(message)
-                return message
-        return None
-
-    async def _open_box(self, instance: Instance, name: str) -> bool:
-        """Fetch a letter that came before anyone waited; else wait for one from now on."""
-        if self._journal is not None:
-            return await self._journal.open_box(instance, name)
-        letter = self.boxes.open(name, instance, self.engine.clock.monotonic())
-        if letter is not None:
-            instance.inbox.append(letter)
-        return letter is not None
-
-    async def _await_arrival(self, instance: Instance) -> None:
-        assert instance.arrived is not None
-        if self._journal is None:
-            await instance.arrived.wait()
-            return
-        try:  # another engine on this store may deliver without our hearing of it
-            async with asyncio.timeout(POLL_S):
-                await instance.arrived.wait()
-        except TimeoutError:
-            return
+    async def _give_up(self, instance: Instance, name: str, step: str) -> Delivered | None:
+        came = await self.post.give_up(instance, name, step)
+        if came is None:
+            instance.results[timeout_of(step)] = True
+        return came
 
     # --------------------------------------------------------------------------- stopping
 
@@ -298,7 +378,7 @@ class Runner:
         if instance.task is not None:
             instance.task.cancel()
         elif not instance.state.ended:
-            self._end(instance, InstanceState.CANCELLED)
+            self._drop(instance, InstanceState.CANCELLED)
 
     async def wait_all(self, timeout: float, *, cancel: bool) -> list[str]:
         """Wait until nothing runs, cancelling it first or not; the ids of what is left.
@@ -324,29 +404,11 @@ class Runner:
                 await asyncio.sleep(0)
         return []
 
-    # --------------------------------------------------------------------------- recovery
-
-    async def recover(self) -> None:
-        """Take over instances whose engine is gone, and go on with them."""
-        assert self._journal is not None
-        if self.engine.state is not State.STARTED:
-            return
-        for owner, instance_id in await self._journal.orphans(RECOVER):
-            stored = await self._journal.take_over(owner, instance_id)
-            if stored is not None:
-                await self._go_on(stored)
-
-    async def _go_on(self, stored: Stored) -> None:
-        instance = thaw(stored)
-        self._track(instance)
-        version = self._registry.version_locked(stored.key, stored.version)
-        if version is None or version.registration.digest != stored.digest:
-            await self._close(instance, InstanceState.FAILED, error=_missing(instance))
-            return
-        self.facts.tell("started", instance.key, instance.version, instance.id, "recovered")
-        self.launch(instance, version)
-
     # --------------------------------------------------------------------------- looking
+
+    def running(self, instance_id: str) -> Instance | None:
+        """An instance that this engine runs."""
+        return self._running.get(instance_id)
 
     def find(self, instance_id: str) -> Instance | None:
         """An instance by its id."""
@@ -373,26 +435,3 @@ class Runner:
         gone = self._finished.pop(instance_id)
         if gone.unique is not None:
             del self._idempotent[gone.unique]
-
-
-def _uniques(
-    process: str,
-    idempotency_key: str | None,
-    correlation: str | None,
-    message_id: tuple[str, ...] | None,
-) -> dict[str, tuple[str, ...]]:
-    uniques: dict[str, tuple[str, ...]] = {}
-    if message_id is not None:
-        uniques["m"] = message_id
-    if idempotency_key is not None:
-        uniques["s"] = (process, idempotency_key)
-    if correlation is not None:
-        uniques["k"] = (process, correlation)
-    return uniques
-
-
-def _missing(instance: Instance) -> str:
-    return (
-        f"version {instance.version} of {instance.key!r}, which this instance is pinned to, is "
-        "not registered in this engine with the same content"
-    )

@@ -14,7 +14,16 @@ import msgspec
 from perkey.errors import InvalidValue, LimitExceeded, StoreCorrupt
 from perkey.store.unfit import MAX_DEPTH, offender, shown
 
-__all__ = ["MAX_DEPTH", "MAX_VALUE_BYTES", "canonical", "decode", "encode", "parse", "same"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_VALUE_BYTES",
+    "canonical",
+    "compact",
+    "decode",
+    "encode",
+    "parse",
+    "same",
+]
 
 MAX_VALUE_BYTES = 8 * 1024 * 1024
 """The longest encoded value that a store takes unless its limits say otherwise."""
@@ -63,12 +72,21 @@ def decode(body: bytes) -> Any:
 
 def parse(text: bytes | str) -> Any:
     """A value from JSON that somebody sent: what ``encode`` takes, or ``InvalidValue``."""
-    try:
-        value = _decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise InvalidValue(f"expected JSON (RFC 8259), found something else: {error}") from error
+    value = _parsed(text)
     encode(value)
     return value
+
+
+def compact(text: bytes | str) -> bytes:
+    """JSON that somebody sent in the form that ``encode`` would give it."""
+    return encode(_parsed(text))
+
+
+def _parsed(text: bytes | str) -> Any:
+    try:
+        return _decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InvalidValue(f"expected JSON (RFC 8259), found something else: {error}") from error
 
 
 def same(a: Any, b: Any) -> bool:

@@ -1,0 +1,103 @@
+"""``perkey serve`` and ``perkey token``: the store over HTTP, and who may call."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from perkey.cli import output
+from perkey.cli.options import Json
+from perkey.errors import MissingExtra, UsageError
+
+Url = Annotated[str, Parameter(env_var="PERKEY_STORE", help="Store URL, like sqlite:///work.db.")]
+Host = Annotated[str, Parameter(help="The address to listen on.")]
+Port = Annotated[int, Parameter(help="The port to listen on; 0 takes a free one.")]
+TokenFile = Annotated[str | None, Parameter(help="The file with the tokens' hashes.")]
+AllowHost = Annotated[
+    tuple[str, ...],
+    Parameter(negative="", help="One more name that requests may carry as Host; repeatable."),
+]
+Role = Annotated[Literal["read", "write", "admin"], Parameter(help="What it may do.")]
+Prefix = Annotated[
+    tuple[str, ...],
+    Parameter(negative="", help="Only keys that begin with this; repeatable."),
+]
+
+
+def serve(
+    url: Url = "",
+    /,
+    *,
+    host: Host = "127.0.0.1",
+    port: Port = 8420,
+    tokens: TokenFile = None,
+    allow_host: AllowHost = (),
+    json: Json = False,
+) -> None:
+    """Serve a store over HTTP until SIGTERM or Ctrl-C.
+
+    Without --tokens it listens on loopback only, and every local caller may do everything.
+    """
+    if not url:
+        raise UsageError("no store is named; give its URL or set PERKEY_STORE")
+    try:
+        from perkey.server import run
+        from perkey.server.settings import Settings
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("perkey"):
+            raise
+        raise MissingExtra(
+            f"perkey serve needs the package {error.name!r}; install it with: "
+            "pip install 'perkey[server]'"
+        ) from error
+    logging.basicConfig(level=logging.WARNING, format="perkey: %(levelname)s %(name)s %(message)s")
+    settings = Settings(host=host, port=port, tokens=tokens, hosts=allow_host)
+
+    def started(address: str) -> None:
+        if json:
+            output.as_json({"url": address, "tokens": tokens is not None}, pretty=False)
+        else:
+            output.say(f"{address} serves the store; Ctrl-C ends it")
+
+    run.serve(url, settings, started)
+
+
+def token(
+    name: Annotated[str, Parameter(help="Becomes the author of everything written with it.")],
+    /,
+    *,
+    role: Role = "write",
+    prefix: Prefix = (),
+    file: TokenFile = None,
+    json: Json = False,
+) -> None:
+    """Make a token for perkey serve.  It is shown once; the file keeps its hash only.
+
+    With --file its entry is added there, else it is printed.
+    """
+    from perkey.server import identity
+
+    made, entry = identity.make(name, role, prefix or ("",))
+    if file is not None:
+        _add(file, entry)
+    if json:
+        output.as_json({"token": made, "entry": entry})
+        return
+    output.say(made)
+    if file is None:
+        output.say("Its entry for the token file:")
+        for line in entry.splitlines():
+            output.say(line)
+
+
+def _add(path: str, entry: str) -> None:
+    """Append an entry; a new file is for its owner only."""
+    try:
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with open(opened, "w", encoding="utf-8") as file:
+            file.write(f"{entry}\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None

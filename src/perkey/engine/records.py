@@ -1,0 +1,137 @@
+"""What a durable engine's records look like, and where they are.
+
+Kinds of keys: ``i`` an instance, ``r`` which instances an engine runs, ``e`` an engine's lease,
+``d`` the versions of a process, ``t`` the last tick of a timer, ``k`` the live instance of a
+correlation key, ``s`` of an idempotency key, ``m`` who has a message, ``b`` a letter box, ``n``
+what one engine has to tell another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from perkey.engine.instances import Delivered, Instance, InstanceState
+from perkey.store.keys import ENGINE, Key, composite
+
+
+class Stored(msgspec.Struct):
+    """The record of one instance."""
+
+    id: str
+    key: str
+    version: int
+    digest: str
+    state: str
+    owner: str
+    variables: dict[str, Any]
+    business_key: str
+    correlation: str | None
+    trigger: Delivered | None
+    started_ms: int
+    results: dict[str, Any] = {}
+    until: dict[str, int] = {}
+    """Step that receives -> when it stops waiting, in ms of store time."""
+    inbox: list[Delivered] = []
+    result: Any = None
+    error: str = ""
+    cancel: bool = False
+    """Somebody asked for its end; whoever owns it obeys."""
+
+    @property
+    def running(self) -> bool:
+        return self.state == "running"
+
+
+class Versions(msgspec.Struct):
+    """The record of one process key: its last version number, and what each version was."""
+
+    last: int
+    digests: dict[str, str]
+
+
+class Box(msgspec.Struct):
+    """Where a message and the instance that waits for it meet."""
+
+    waiting: str = ""
+    letters: list[tuple[int, Delivered]] = []
+    """(until when it waits, in ms of store time; message)."""
+
+
+_boxes = msgspec.json.Decoder(Box)
+_stored = msgspec.json.Decoder(Stored)
+_versions = msgspec.json.Decoder(Versions)
+encode = msgspec.json.Encoder().encode
+
+
+def stored_of(body: bytes | None) -> Stored | None:
+    """The instance in a record's body, or None where there is none."""
+    return None if body is None else _stored.decode(body)
+
+
+def versions_of(body: bytes | None) -> Versions:
+    """The versions in a record's body."""
+    return Versions(0, {}) if body is None else _versions.decode(body)
+
+
+def box_of(body: bytes | None) -> Box:
+    """The letter box in a record's body; an empty one where there is none."""
+    return Box() if body is None else _boxes.decode(body)
+
+
+def text_of(body: bytes) -> str:
+    """The text in a record's body."""
+    return str(msgspec.json.decode(body))
+
+
+def place(kind: str, *parts: str) -> Key:
+    """The key of a record of this kind."""
+    return composite(f"{ENGINE}{kind}/", *parts)
+
+
+def instance_key(instance_id: str) -> Key:
+    """Where an instance's record is."""
+    return place("i", instance_id)
+
+
+def freeze(instance: Instance, digest: str, owner: str) -> Stored:
+    """The record of a new instance."""
+    return Stored(
+        instance.id,
+        instance.key,
+        instance.version,
+        digest,
+        InstanceState.RUNNING.value,
+        owner,
+        instance.variables,
+        instance.business_key,
+        instance.correlation,
+        instance.trigger,
+        instance.started_ms,
+    )
+
+
+def thaw(stored: Stored) -> Instance:
+    """The instance that a record describes; whoever runs it, it is not (yet) this engine."""
+    instance = Instance(
+        stored.id,
+        stored.key,
+        stored.version,
+        stored.variables,
+        stored.business_key,
+        stored.correlation,
+        stored.trigger,
+        stored.started_ms,
+        elsewhere=True,
+    )
+    refresh(instance, stored)
+    instance.inbox.extend(stored.inbox)
+    return instance
+
+
+def refresh(instance: Instance, stored: Stored) -> None:
+    """Bring what a handle shows up to what the record says."""
+    instance.state = InstanceState(stored.state)
+    instance.result, instance.error = stored.result, stored.error
+    instance.results = stored.results

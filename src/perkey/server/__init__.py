@@ -1,0 +1,6 @@
+"""``perkey serve``: the same store over HTTP, for workers in any language.
+
+``app.application(store, settings)`` is an ASGI application; ``run.serve`` puts one behind a
+socket.  Documents are resources with strong entity tags, errors are RFC 9457 problems from
+the one error tree, and every limit has a name in ``settings.Settings``.
+"""

@@ -1,0 +1,253 @@
+"""The ASGI application: who is let in, in which order that is checked, and what goes out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from perkey.clock import SYSTEM, Clock
+from perkey.errors import LimitExceeded, PerkeyError
+from perkey.server import documents, meta, problems
+from perkey.server.calls import Call, parse_query
+from perkey.server.refusals import (
+    BadRequest,
+    CrossOrigin,
+    HeadersTooLarge,
+    MethodNotAllowed,
+    Overloaded,
+    SlowRequest,
+    WrongHost,
+)
+from perkey.server.routes import Route, Table
+from perkey.server.services import Services
+from perkey.server.settings import Settings
+from perkey.stores import AsyncStore
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+"""Sent with every answer."""
+CLOSE = (b"connection", b"close")
+
+_log = logging.getLogger("perkey.server")
+
+
+def routes() -> list[Route]:
+    """Everything this server answers to."""
+    return [*documents.ROUTES, *meta.ROUTES]
+
+
+def application(
+    store: AsyncStore, settings: Settings | None = None, *, clock: Clock = SYSTEM
+) -> Application:
+    """The ASGI application on an open store; the caller closes the store, after it has ended."""
+    return Application(Services(store, settings or Settings(), clock), routes())
+
+
+class Gone(Exception):
+    """The client went away before its request had arrived."""
+
+
+class Application:
+    """One server's requests."""
+
+    def __init__(self, services: Services, table: Sequence[Route]) -> None:
+        self.services = services
+        self.table = Table(table)
+        self._running = 0
+        self._buffered = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection, or the server's start and end."""
+        if scope["type"] == "lifespan":
+            return await self._lifespan(receive, send)
+        if scope["type"] != "http":
+            return None  # no web sockets here; the server refuses what is not accepted
+        settings = self.services.settings
+        if self._running >= settings.requests:
+            full = Overloaded(
+                f"{self._running} requests are being worked on and the limit is "
+                f"{settings.requests}; nothing was done, send it again later"
+            )
+            return await _send(problems.answer(full), scope, send, close=True)
+        self._running += 1
+        try:
+            return await self._serve(scope, receive, send)
+        finally:
+            self._running -= 1
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self.services.ready = True
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                self.stop()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    def stop(self) -> None:
+        """Be ready no more, and let the streams end.  More than once is harmless."""
+        self.services.ready = False
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        buffered = [0]
+        arrived = False
+        try:
+            route, call = self._admitted(scope)
+            call.body = await self._body(scope, receive, buffered)
+            arrived = True
+            call.receive, call.send = receive, send
+            response = await route.handler(call)
+        except Gone:
+            return None
+        except MethodNotAllowed as error:
+            if scope["method"] == "OPTIONS":
+                response = Response(status_code=204, headers={"allow": error.allow})
+            else:
+                response = problems.answer(error, _root(scope))
+        except PerkeyError as error:
+            response = problems.answer(error, _root(scope))
+        except Exception:
+            # What it is stays in the log: it may quote a value, or the store's address.
+            _log.exception("a request failed")
+            response = problems.answer(PerkeyError("the server failed; its log says why"))
+        finally:
+            self._buffered -= buffered[0]
+        return await _send(response, scope, send, close=not arrived and _has_body(scope))
+
+    # ------------------------------------------------------------------ letting in
+
+    def _admitted(self, scope: Scope) -> tuple[Route, Call]:
+        """Check everything that needs no body, cheap things first."""
+        settings = self.services.settings
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        if len(headers) > settings.head_lines:
+            raise HeadersTooLarge(
+                f"expected at most {settings.head_lines} header lines, found {len(headers)}"
+            )
+        host = _check_host(headers, settings)
+        if scope["method"] not in SAFE:
+            _check_origin(headers, host)
+        route, params = self.table.find(scope["method"], _raw_path(scope))
+        call = Call(scope, self.services, params)
+        if route.role is not None:
+            given = [value for name, value in headers if name == b"authorization"]
+            call.caller = self.services.tokens.caller(given)
+            call.caller.need(route.role)
+        call.query = parse_query(scope["query_string"], route.query)
+        return route, call
+
+    async def _body(self, scope: Scope, receive: Receive, buffered: list[int]) -> bytes:
+        """The whole body, within all limits."""
+        settings = self.services.settings
+        length = next((v for n, v in scope["headers"] if n == b"content-length"), None)
+        if length is not None and length.isdigit():
+            if int(length) > settings.body_bytes:
+                raise _too_long(settings, int(length))
+            if length == b"0":
+                return b""
+        elif not _has_body(scope):
+            return b""
+        chunks: list[bytes] = []
+        try:
+            async with asyncio.timeout(settings.body_s):
+                while True:
+                    message: Message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Gone
+                    chunks.append(message.get("body", b""))
+                    self._hold(len(chunks[-1]), buffered)
+                    if not message.get("more_body", False):
+                        return b"".join(chunks) if len(chunks) > 1 else chunks[0]
+        except TimeoutError:
+            raise SlowRequest(
+                f"the body took longer than {settings.body_s:g} seconds; nothing was done"
+            ) from None
+
+    def _hold(self, size: int, buffered: list[int]) -> None:
+        """Count what this body holds in memory; ``buffered`` is its share."""
+        settings = self.services.settings
+        buffered[0] += size
+        self._buffered += size
+        if buffered[0] > settings.body_bytes:
+            raise _too_long(settings, buffered[0])
+        if self._buffered > settings.bodies_bytes:
+            raise Overloaded(
+                f"the bodies of all requests may hold {settings.bodies_bytes} bytes together, and "
+                "they do; nothing was done, send it again later"
+            )
+
+
+def _too_long(settings: Settings, found: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"expected a body of at most {settings.body_bytes} bytes, found {found}",
+        limit=settings.body_bytes,
+    )
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )
+
+
+def _check_host(headers: Sequence[tuple[bytes, bytes]], settings: Settings) -> str:
+    hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+    if len(hosts) != 1:
+        raise BadRequest(f"expected one Host header, found {len(hosts)}")
+    name, _, port = hosts[0].rpartition(":")
+    if not name or not port.isdigit():
+        name = hosts[0]
+    if not settings.knows(name):
+        raise WrongHost(
+            f"this server does not serve the host {name!r:.80}; start it with --allow-host NAME "
+            "if it should"
+        )
+    return hosts[0]
+
+
+def _check_origin(headers: Sequence[tuple[bytes, bytes]], host: str) -> None:
+    """A browser names the page that sent a write; only this server's own pages may.
+
+    Programs other than browsers send neither header and pass.
+    """
+    for name, value in headers:
+        if name == b"origin":
+            origin = value.decode("latin-1").partition("://")[2]
+            if origin.lower() != host.lower():
+                raise CrossOrigin(f"expected a page of {host!r:.80}, found {value!r:.80}")
+        elif name == b"sec-fetch-site" and value not in (b"same-origin", b"none"):
+            raise CrossOrigin("a page of another site may not write here")
+
+
+def _root(scope: Scope) -> str:
+    root: str = scope.get("root_path", "")
+    return root.rstrip("/")
+
+
+def _raw_path(scope: Scope) -> bytes:
+    """The path as it was sent, without the prefix that the server is mounted at."""
+    raw: bytes = scope["raw_path"].partition(b"?")[0]
+    return raw.removeprefix(_root(scope).encode()) or b"/"
+
+
+async def _send(response: Response, scope: Scope, send: Send, *, close: bool = False) -> None:
+    """Send an answer; the body of an answer to ``HEAD`` stays here."""
+    if response.status_code == 0:  # a stream that has been sent already
+        return
+    headers = [*response.raw_headers, *ALWAYS, *([CLOSE] if close else [])]
+    status = response.status_code
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    body = b"" if scope["method"] == "HEAD" else response.body
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,152 @@
+"""Conditional requests, RFC 9110 section 13: entity tags, ``If-Match``, ``If-None-Match``.
+
+A document's strong tag is its version in quotes.  The tag of a compressed reply ends in
+``-gzip`` and names the same version, so it can be sent back as it came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perkey.errors import Conflict
+from perkey.server.refusals import BadRequest
+from perkey.store.record import Record
+
+GZIP = "-gzip"
+_TAG = re.compile(r'[ \t]*(W/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*')
+_EMPTY = re.compile(r"[ \t]*")
+_VERSION = re.compile(r"[1-9][0-9]{0,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """One entity tag of a condition."""
+
+    opaque: str
+    weak: bool = False
+
+    @property
+    def version(self) -> int | None:
+        """The version it names; None for a tag that this server never gave out."""
+        number = self.opaque.removesuffix(GZIP)
+        return int(number) if _VERSION.fullmatch(number) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """The value of one condition: ``*``, or a list of tags."""
+
+    anything: bool = False
+    tags: tuple[Tag, ...] = ()
+
+    def strong(self) -> frozenset[int]:
+        """The versions that its strong tags name: weak ones never match."""
+        return frozenset(v for t in self.tags if not t.weak and (v := t.version) is not None)
+
+    def weak(self) -> frozenset[int]:
+        """The versions that its tags name, weak ones included."""
+        return frozenset(v for t in self.tags if (v := t.version) is not None)
+
+
+def parse(name: str, lines: Iterable[str]) -> Tags | None:
+    """The tags in all header lines of this name; None without a line.
+
+    Raises ``BadRequest`` for what the grammar does not know: guessing what an unreadable
+    condition meant would drop it.
+    """
+    given = list(lines)
+    if not given:
+        return None
+    text = ",".join(given)
+    if text.strip(" \t") == "*":
+        return Tags(anything=True)
+    tags: list[Tag] = []
+    at = 0
+    while True:
+        found = _TAG.match(text, at) or _EMPTY.match(text, at)
+        assert found is not None
+        if found.re is _TAG:
+            tags.append(Tag(found[2], bool(found[1])))
+        at = found.end()
+        if at == len(text):
+            break
+        if text[at] != ",":
+            raise BadRequest(
+                f'expected {name}: * or a list of quoted tags, like "61", "62"; found {text!r:.100}'
+            )
+        at += 1
+    if not tags:
+        raise BadRequest(f"expected {name}: * or a list of quoted tags, found an empty list")
+    return Tags(tags=tuple(tags))
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a request demands of the current version; ``If-Match`` is looked at first."""
+
+    match: Tags | None = None
+    none_match: Tags | None = None
+
+    @property
+    def protects(self) -> bool:
+        """Whether a write under it overwrites nothing its author does not know of."""
+        return self.match is not None or (self.none_match is not None and self.none_match.anything)
+
+    @property
+    def version(self) -> int | None:
+        """The one version that ``If-Match`` names; None for several, none, or ``*``."""
+        versions = frozenset() if self.match is None else self.match.strong()
+        return next(iter(versions)) if len(versions) == 1 else None
+
+    def check(self, key: str, head: Record | None) -> None:
+        """Raise ``Conflict`` (412) unless the head allows a write.  Pure: runs in the commit."""
+        self.check_match(key, head)
+        if self.none_match is None or head is None or head.deleted:
+            return
+        if self.none_match.anything:
+            raise self._conflict(key, head, "nothing there")
+        if head.version in self.none_match.weak():
+            raise self._conflict(key, head, f"a version other than {head.version}")
+
+    def check_match(self, key: str, head: Record | None) -> None:
+        """Only ``If-Match``: of a read, ``If-None-Match`` is no condition but a question."""
+        if self.match is None:
+            return
+        live = head is not None and not head.deleted
+        met = live and (self.match.anything or _version(head) in self.match.strong())
+        if not met:
+            raise self._conflict(key, head, _wanted(self.match))
+
+    def unchanged(self, version: int) -> bool:
+        """Whether a read of ``version`` is to be answered 304."""
+        if self.none_match is None:
+            return False
+        return self.none_match.anything or version in self.none_match.weak()
+
+    def _conflict(self, key: str, head: Record | None, wanted: str) -> Conflict:
+        found = "nothing"
+        if head is not None:
+            deleted = "deleted " if head.deleted else ""
+            found = f"{deleted}version {head.version} by {head.by!r}"
+        return Conflict(
+            f"expected {key!r} with {wanted}, found {found}; read it again and redo the change",
+            key=key,
+            expected=self.version or 0,
+            found=_version(head),
+            by="" if head is None else head.by,
+        )
+
+
+def _version(head: Record | None) -> int:
+    return 0 if head is None else head.version
+
+
+def _wanted(tags: Tags) -> str:
+    if tags.anything:
+        return "any version"
+    versions = ", ".join(map(str, sorted(tags.strong())))
+    if versions:
+        return f"version {versions}"
+    return "a strong tag of this server, and weak tags never match"

@@ -1,0 +1,117 @@
+"""Errors as RFC 9457 problems, and a page for each kind of them.
+
+The ``type`` of a problem is ``/problems/CODE`` on the server that sent it, which is the page.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from starlette.responses import HTMLResponse, Response
+
+from perkey import errors
+from perkey.errors import PerkeyError
+from perkey.server import refusals
+
+MEDIA = "application/problem+json"
+WAIT_S = 1
+"""What ``Retry-After`` says where the error knows no better, in seconds."""
+_FIXED = {"type", "title", "status", "detail", "code", "instance"}
+
+_NEXT: list[tuple[type[PerkeyError], str]] = [
+    (errors.ConditionRequired, "Read the document, then repeat the write with If-Match and the "
+     "ETag you got; create with If-None-Match: *; If-Match: * overwrites whatever is there."),
+    (errors.Conflict, "Read the current version, redo the change on it, and write with its ETag. "
+     "With Prefer: merge a write is merged with what others changed elsewhere in the document."),
+    (errors.Unauthorised, "Send Authorization: Bearer TOKEN. perkey token makes one."),
+    (errors.Forbidden, "Use a token with the role and the key prefixes that this needs."),
+    (errors.InProgress, "Wait as long as Retry-After says and send the same request again."),
+    (errors.KeyReused, "Use a new Idempotency-Key for another request."),
+    (errors.UsageError, "Nothing was done. Change the request; the same one will fail again."),
+    (errors.Refused, "Nothing was changed. Read the current state, then decide."),
+    (errors.Busy, "Nothing was done. Send the same request again, later."),
+    (errors.OutcomeUnknown, "Read the key and its history before you repeat the write."),
+    (errors.StoreError, "Look at the server and its store; nothing was reported as done."),
+    (PerkeyError, "Read what the detail says."),
+]  # fmt: skip
+
+
+def answer(error: PerkeyError, root: str = "") -> Response:
+    """The problem document for an error; ``root`` is the path that the server is mounted at."""
+    body: dict[str, Any] = {
+        "type": f"{root}/problems/{error.code}",
+        "title": title(type(error)),
+        "status": error.status,
+        "code": error.code,
+        "detail": error.message,
+    }
+    body |= {name: value for name, value in error.details.items() if name not in _FIXED}
+    return Response(
+        msgspec.json.encode(body, enc_hook=str),
+        error.status,
+        headers={"cache-control": "no-store", **_headers(error)},
+        media_type=MEDIA,
+    )
+
+
+def _headers(error: PerkeyError) -> dict[str, str]:
+    found: dict[str, str] = {}
+    if isinstance(error, errors.Busy | errors.InProgress | errors.LeaseHeld):
+        wait = error.details.get("retry_after", WAIT_S)
+        found["retry-after"] = str(max(1, math.ceil(wait)))
+    if isinstance(error, errors.Unauthorised):
+        found["www-authenticate"] = 'Bearer realm="perkey"'
+    if isinstance(error, refusals.MethodNotAllowed):
+        found["allow"] = error.details.get("allow", "")
+    if isinstance(error, refusals.UnsupportedMedia):
+        found["accept"] = error.details.get("accepted", "")
+    return found
+
+
+def title(kind: type[PerkeyError]) -> str:
+    """What a kind of error means, whatever the case: its docstring."""
+    return " ".join((kind.__doc__ or "").split())
+
+
+def kinds() -> dict[str, type[PerkeyError]]:
+    """Every class of the error tree by its code."""
+    return {kind.code: kind for kind in _tree(PerkeyError)}
+
+
+def _tree(kind: type[PerkeyError]) -> Iterator[type[PerkeyError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("perkey."):
+            yield from _tree(child)
+
+
+def advice(kind: type[PerkeyError]) -> str:
+    """What to do next about a kind of error."""
+    return next(text for parent, text in _NEXT if issubclass(kind, parent))
+
+
+def page(kind: type[PerkeyError]) -> Response:
+    """The page that a problem's ``type`` leads to."""
+    facts = {"Code": kind.code, "Status": str(kind.status), "Python": f"perkey.{kind.__name__}"}
+    rows = "".join(f"<dt>{n}<dd><code>{html.escape(v)}</code>" for n, v in facts.items())
+    return HTMLResponse(
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{kind.code}</title>'
+        f"<h1>{html.escape(title(kind))}</h1><dl>{rows}</dl>"
+        f'<p>{html.escape(advice(kind))}</p><p><a href="../problems">All problems</a></html>'
+    )
+
+
+def index() -> Response:
+    """All kinds of problems, each a link to its page."""
+    rows = "".join(
+        f'<li><a href="problems/{code}">{code}</a> ({kind.status}): {html.escape(title(kind))}'
+        for code, kind in sorted(kinds().items())
+    )
+    return HTMLResponse(
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Problems</title>'
+        f"<h1>Problems</h1><ul>{rows}</ul></html>"
+    )

@@ -1,0 +1,22 @@
+"""What the handlers of one server share: the open store and the faces on it."""
+
+from __future__ import annotations
+
+from perkey.clock import Clock
+from perkey.flows.documents import Book
+from perkey.server.identity import Tokens
+from perkey.server.settings import Settings
+from perkey.stores import AsyncStore
+
+
+class Services:
+    """One of each for the life of a server."""
+
+    def __init__(self, store: AsyncStore, settings: Settings, clock: Clock) -> None:
+        self.store = store
+        self.settings = settings
+        self.clock = clock
+        self.tokens = Tokens(settings.tokens, clock)
+        self.book = Book(store.limits)
+        self.ready = False
+        """From when the server has started until it is told to stop."""

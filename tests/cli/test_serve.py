@@ -1,0 +1,84 @@
+"""``perkey serve`` and ``perkey token``, as far as they go without a socket."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from perkey.server import identity
+from perkey.server import run as running
+from perkey.server.settings import Settings
+from tests.cli.run import Command
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Settings]]:
+    """What would have been served."""
+    calls: list[tuple[str, Settings]] = []
+
+    def serve(url: str, settings: Settings, started: object) -> None:
+        calls.append((url, settings))
+        assert callable(started)
+        started("http://127.0.0.1:1")
+
+    monkeypatch.setattr(running, "serve", serve)
+    return calls
+
+
+def test_what_is_served(perkey: Command, url: str, served: list[tuple[str, Settings]]) -> None:
+    assert "http://127.0.0.1:1 serves the store" in perkey("serve").out
+    ran = perkey(
+        "serve", "memory://", "--port", "0", "--allow-host", "a", "--allow-host", "b", "--json"
+    )
+    assert ran.json == {"url": "http://127.0.0.1:1", "tokens": False}
+    assert served == [(url, Settings()), ("memory://", Settings(port=0, hosts=("a", "b")))]
+
+
+def test_no_store_is_named(perkey: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PERKEY_STORE")
+    ran = perkey("serve")
+    assert ran.code == 2
+    assert "PERKEY_STORE" in ran.err
+
+
+def test_beyond_loopback_tokens_are_needed(
+    perkey: Command, served: list[tuple[str, Settings]], tmp_path: Path
+) -> None:
+    ran = perkey("serve", "--host", "0.0.0.0")
+    assert (ran.code, served) == (2, [])
+    assert "perkey token" in ran.err
+    ran = perkey("serve", "--host", "0.0.0.0", "--tokens", str(tmp_path / "t.toml"))
+    assert ran.code == 0
+
+
+def test_a_token_is_shown_once(perkey: Command, tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    first = perkey("token", "agent", "--prefix", "runs/", "--prefix", "notes/", "--file", str(path))
+    second = perkey("token", "boss", "--role", "admin", "--file", str(path), "--json")
+    assert (first.code, second.code) == (0, 0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    callers = identity.parse(path.read_text())
+    tokens = [first.out.strip(), second.json["token"]]
+    found = [callers[identity.digest(token)] for token in tokens]
+    assert [(each.name, each.role, each.prefixes) for each in found] == [
+        ("agent", "write", ("runs/", "notes/")),
+        ("boss", "admin", ("",)),
+    ]
+    assert not any(token in path.read_text() for token in tokens)
+
+
+def test_a_token_without_a_file(perkey: Command) -> None:
+    ran = perkey("token", "agent")
+    token, _, *entry = ran.out.splitlines()
+    (known,) = identity.parse("\n".join(entry))
+    assert known == identity.digest(token)
+
+
+def test_tokens_that_cannot_be_made(perkey: Command, tmp_path: Path) -> None:
+    assert perkey("token", "a/b").code == 2
+    assert perkey("token", "a", "--role", "root").code == 2
+    ran = perkey("token", "a", "--file", str(tmp_path / "none" / "tokens.toml"))
+    assert ran.code == 2
+    assert "cannot write" in ran.err

@@ -1,0 +1,1 @@
+"""Tests of ``perkey serve``: in this process over ASGI, and a real one over a socket."""

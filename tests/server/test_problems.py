@@ -1,0 +1,79 @@
+"""Problems: one for each class of the error tree, each with a page."""
+
+from __future__ import annotations
+
+import pytest
+
+from perkey import errors
+from perkey.server import problems
+from tests.server.client import Client
+
+
+async def test_every_problem_has_a_page(client: Client) -> None:
+    listed = (await client.send("GET", "/problems")).body.decode()
+    for code, kind in problems.kinds().items():
+        page = await client.send("GET", f"/problems/{code}")
+        assert page.status == 200
+        assert page.header("content-type") == "text/html; charset=utf-8"
+        text = page.body.decode()
+        assert problems.title(kind).replace("'", "&#x27;")[:30] in text
+        assert str(kind.status) in text
+        assert f'"problems/{code}"' in listed
+    (await client.send("GET", "/problems/none")).problem(404, "not-found")
+
+
+async def test_a_page_shows_no_markup_of_others(client: Client) -> None:
+    answer = await client.send("GET", "/problems/%3Cscript%3E")
+    answer.problem(404, "not-found")
+    assert answer.header("x-content-type-options") == "nosniff"
+
+
+def test_the_type_stands_below_the_mount() -> None:
+    answer = problems.answer(errors.Conflict("x", key="k"), "/perkey")
+    assert b'"type":"/perkey/problems/conflict"' in bytes(answer.body)
+
+
+def test_details_cannot_replace_the_fixed_members() -> None:
+    error = errors.Conflict("told", status=1, type="t", title="x", detail="d", code="c", key="k")
+    answer = problems.answer(error)
+    text = bytes(answer.body)
+    assert b'"status":412' in text
+    assert b'"detail":"told"' in text
+    assert b'"key":"k"' in text
+    assert text.count(b'"code"') == 1
+
+
+def test_details_that_are_no_json_are_told_as_text() -> None:
+    answer = problems.answer(errors.Refused("x", what=object, path=("a",)))
+    assert b'"path":["a"]' in bytes(answer.body)
+
+
+@pytest.mark.parametrize(
+    ("error", "after"),
+    [
+        (errors.Busy("x"), "1"),
+        (errors.InProgress("x", retry_after=2.2), "3"),
+        (errors.QueueFull("x"), "1"),
+        (errors.Conflict("x"), None),
+    ],
+)
+def test_when_to_come_again(error: errors.PerkeyError, after: str | None) -> None:
+    assert problems.answer(error).headers.get("retry-after") == after
+
+
+async def test_methods(client: Client) -> None:
+    answer = await client.send("POST", "/v1/documents/k")
+    answer.problem(405, "method-not-allowed")
+    assert answer.header("allow") == "DELETE, GET, OPTIONS, PATCH, PUT, HEAD"
+    asked = await client.send("OPTIONS", "/v1/documents/k")
+    assert (asked.status, asked.header("allow"), asked.body) == (204, answer.header("allow"), b"")
+    (await client.send("OPTIONS", "/none")).problem(404, "no-such-path")
+
+
+async def test_live_and_ready(client: Client) -> None:
+    assert (await client.send("GET", "/healthz")).body == b"ok\n"
+    (await client.send("GET", "/readyz")).problem(503, "store-unavailable")
+    client.app.services.ready = True
+    assert (await client.send("GET", "/readyz")).body == b"ready\n"
+    client.app.stop()
+    (await client.send("GET", "/readyz")).problem(503, "store-unavailable")
