@@ -29,6 +29,7 @@ def build() -> App:
     """The whole command; each group of commands is a module of its own."""
     from perkey.cli import doc, ledger, serve
     from perkey.cli.demo import command as demo
+    from perkey.cli.run import command as run_engine
 
     app = App(
         name="perkey",
@@ -43,6 +44,7 @@ def build() -> App:
     app.command(demo.app)
     app.command(serve.serve)
     app.command(serve.token)
+    app.command(run_engine.app)
     return app
 
 

@@ -265,6 +265,10 @@ class AsyncEngine:
         """The receipts of ``key``, ascending."""
         return self._registry.registrations_locked(key)
 
+    def keys(self) -> list[str]:
+        """The keys that have a version, in order."""
+        return self._registry.keys_locked()
+
     def starters(self) -> list[Starter]:
         """Every trigger of every key's latest version."""
         return self._registry.starters_locked()

@@ -57,6 +57,11 @@ class Subscription:
             except Exception:
                 self.errors += 1
 
+    async def flush(self) -> None:
+        """Return when everything queued so far has been handed over."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
     def cancel(self) -> None:
         """Receive nothing more."""
         self._limit = 0

@@ -143,6 +143,12 @@ class Handle:
         return self._instance.business_key
 
     @property
+    def address(self) -> str:
+        """What to give ``publish`` as ``key=`` to reach it: its correlation key, else its
+        business key, else its id."""
+        return self._instance.address
+
+    @property
     def state(self) -> InstanceState:
         return self._instance.state
 

@@ -148,6 +148,10 @@ class Engine:
         """The receipts of ``key``, ascending."""
         return self.aio.registrations(key)
 
+    def keys(self) -> list[str]:
+        """The keys that have a version, in order."""
+        return self.aio.keys()
+
     def starters(self) -> list[Starter]:
         """Every trigger of every key's latest version."""
         return self.aio.starters()
@@ -273,6 +277,11 @@ class ThreadHandle:
     @property
     def business_key(self) -> str:
         return self._handle.business_key
+
+    @property
+    def address(self) -> str:
+        """What to give ``publish`` as ``key=`` to reach it."""
+        return self._handle.address
 
     @property
     def state(self) -> InstanceState:

@@ -1,0 +1,1 @@
+"""``perkey run``: an engine with the processes of a Python file."""
