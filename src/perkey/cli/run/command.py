@@ -218,7 +218,7 @@ class _Run:
         for each in (signal.SIGINT, signal.SIGTERM):
             try:
                 loop.add_signal_handler(each, asked)
-            except (NotImplementedError, ValueError, RuntimeError):
+            except (ValueError, RuntimeError):
                 raise NotSupported("perkey run needs a main thread and POSIX signals") from None
         try:
             yield
