@@ -6,7 +6,8 @@
     │   ├── UndeclaredKey                ImpureMutation      NestedSection
     │   ├── WrongColour                  NotSupported        InvalidAmount
     │   ├── UnitMismatch                 SameAccount         Unbalanced
-    │   └── InvalidPatch                 ConditionRequired
+    │   ├── InvalidPatch                 ConditionRequired
+    │   └── Unauthorised                 Forbidden
     ├── Refused                          the state of the key forbids it; nothing was done
     │   ├── Conflict                     ConflictExhausted   Rejected
     │   ├── NotFound (KeyError)          Gone
@@ -14,8 +15,7 @@
     │   ├── LeaseHeld                    LeaseLost
     │   ├── IncompleteRun                InsufficientFunds   BalanceOverflow
     │   ├── AccountClosed                AccountFrozen
-    │   ├── InvalidState
-    │   └── Unauthorised                 Forbidden
+    │   └── InvalidState
     ├── Busy                             a limit or a timeout was reached; try again later
     │   ├── Timeout (TimeoutError)       QueueFull
     │   └── StillRunning
@@ -221,6 +221,20 @@ class ConditionRequired(UsageError):
     status = 428
 
 
+class Unauthorised(UsageError):
+    """The server does not know this caller."""
+
+    code = "unauthorised"
+    status = 401
+
+
+class Forbidden(UsageError):
+    """This caller may not do that."""
+
+    code = "forbidden"
+    status = 403
+
+
 # ---------------------------------------------------------------------- the state forbids
 
 
@@ -341,20 +355,6 @@ class InvalidState(Refused):
 
     code = "invalid-state"
     status = 409
-
-
-class Unauthorised(Refused):
-    """The server does not know this caller."""
-
-    code = "unauthorised"
-    status = 401
-
-
-class Forbidden(Refused):
-    """This caller may not do that."""
-
-    code = "forbidden"
-    status = 403
 
 
 # ------------------------------------------------------------------------- try again later

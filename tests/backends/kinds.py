@@ -7,10 +7,17 @@ this directory then run on it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 
+from perkey.clock import SYSTEM
+from perkey.store.abc import Backend
+from perkey.store.limits import Limits
+from perkey.store.url import open_backend
 from tests.servers.base import Server
+
+Source = str | Callable[[Limits], Backend]
 
 
 def _any(request: bytes) -> bool:
@@ -31,6 +38,8 @@ class Kind:
     """Whether a transaction waits for others on its keys, rather than run again."""
     survives_kill: bool = True
     """Whether what was acknowledged outlives a killed server."""
+    increments: int = 250
+    """How often each of several processes changes one key: so often that it takes seconds."""
     is_write: Callable[[bytes], bool] = _any
     """Which requests the proxy tampers with, by their first 64 KiB."""
 
@@ -39,6 +48,34 @@ class Kind:
         module, _, name = self.program.partition(":")
         server: Server = getattr(import_module(f"tests.servers.{module}"), name)()
         return server
+
+    def source(self, server: Server, stack: ExitStack) -> Source:
+        """What the conformance suite opens; ``stack`` ends what it had to start."""
+        return server.url
+
+
+class ServedKind(Kind):
+    """A server with limits of its own: what it keeps is not for its clients to say."""
+
+    def source(self, server: Server, stack: ExitStack) -> Source:
+        def opened(limits: Limits) -> Backend:
+            return open_backend(served(limits), limits, SYSTEM)
+
+        def served(limits: Limits) -> str:
+            from tests.servers.perkey_http import PerkeyHttp
+
+            options = ["--keep-versions", str(limits.keep_versions)]
+            if limits.keep_s is not None:
+                options += ["--keep-seconds", str(limits.keep_s)]
+            if (limits.keep_versions, limits.keep_s) == (Limits().keep_versions, None):
+                return server.url
+            return stack.enter_context(PerkeyHttp(*options)).url
+
+        return opened
+
+
+def _http_write(request: bytes) -> bool:
+    return request.startswith(b"POST /v1/store/commit ")
 
 
 def _redis_write(request: bytes) -> bool:
@@ -57,6 +94,9 @@ def _etcd_write(request: bytes) -> bool:
 
 KINDS = {
     "etcd": Kind("etcd:Etcd", "etcd_server", is_write=_etcd_write),
+    "http": ServedKind(
+        "perkey_http:PerkeyHttp", "perkey_server", increments=40, is_write=_http_write
+    ),
     "nats": Kind("nats:Nats", "nats_server", is_write=_nats_write),
     "redis": Kind("valkey:Valkey", "valkey_server", is_write=_redis_write),
 }

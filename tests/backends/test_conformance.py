@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from perkey.testing.conformance import CHECKS, check_backend
+from tests.backends.kinds import Kind
+from tests.servers.base import Server
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_backend(name: str, url: str) -> None:
-    report = check_backend(url, only=[name]).raise_if_failed()
+def test_backend(name: str, kind: Kind, server: Server) -> None:
+    with ExitStack() as stack:
+        report = check_backend(kind.source(server, stack), only=[name]).raise_if_failed()
     (result,) = report.results
     assert result.status in ("passed", "left out"), result

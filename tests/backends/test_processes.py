@@ -15,7 +15,6 @@ from tests.races.processes import Process, finished
 from tests.servers.base import Server
 
 PROCESSES = 8
-EACH = 250
 
 COUNTER = """
 key, count = arguments[0], int(arguments[1])
@@ -34,11 +33,12 @@ store.close()
 """
 
 
-def test_processes_count_to_the_last_one(url: str, store: Store, prefix: str) -> None:
-    with crew(COUNTER, url, [(prefix, EACH)] * PROCESSES) as counters:
+def test_processes_count_to_the_last_one(kind: Kind, url: str, store: Store, prefix: str) -> None:
+    with crew(COUNTER, url, [(prefix, kind.increments)] * PROCESSES) as counters:
         finished(counters)
     record = store.get(prefix)
-    assert (record.value, record.version) == (PROCESSES * EACH, PROCESSES * EACH)
+    total = PROCESSES * kind.increments
+    assert (record.value, record.version) == (total, total)
 
 
 SURVIVOR = """

@@ -7,19 +7,25 @@ from pathlib import Path
 
 import pytest
 
+from perkey import Limits
 from perkey.server import identity
 from perkey.server import run as running
 from perkey.server.settings import Settings
 from tests.cli.run import Command
+
+kept: list[tuple[int, float | None]] = []
+"""What would have been kept of each document."""
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Settings]]:
     """What would have been served."""
     calls: list[tuple[str, Settings]] = []
+    kept.clear()
 
-    def serve(url: str, settings: Settings, started: object) -> None:
+    def serve(url: str, settings: Settings, started: object, limits: Limits) -> None:
         calls.append((url, settings))
+        kept.append((limits.keep_versions, limits.keep_s))
         assert callable(started)
         started("http://127.0.0.1:1")
 
@@ -34,6 +40,13 @@ def test_what_is_served(perkey: Command, url: str, served: list[tuple[str, Setti
     )
     assert ran.json == {"url": "http://127.0.0.1:1", "tokens": False}
     assert served == [(url, Settings()), ("memory://", Settings(port=0, hosts=("a", "b")))]
+
+
+def test_how_much_is_kept(perkey: Command, served: list[tuple[str, Settings]]) -> None:
+    assert perkey("serve").code == 0
+    assert perkey("serve", "--keep-versions", "5", "--keep-seconds", "0.5").code == 0
+    assert kept == [(Limits().keep_versions, None), (5, 0.5)]
+    assert perkey("serve", "--keep-versions", "0").code == 2
 
 
 def test_no_store_is_named(perkey: Command, monkeypatch: pytest.MonkeyPatch) -> None:

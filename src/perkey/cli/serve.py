@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from perkey import Limits
 from perkey.cli import output
 from perkey.cli.options import Json
 from perkey.errors import MissingExtra, UsageError
@@ -20,6 +21,9 @@ AllowHost = Annotated[
     tuple[str, ...],
     Parameter(negative="", help="One more name that requests may carry as Host; repeatable."),
 ]
+KeepVersions = Annotated[int, Parameter(help="How many versions of each document to keep.")]
+KeepSeconds = Annotated[float | None, Parameter(help="How old a kept version may grow.")]
+KEEP_VERSIONS = Limits().keep_versions
 Role = Annotated[Literal["read", "write", "admin"], Parameter(help="What it may do.")]
 Prefix = Annotated[
     tuple[str, ...],
@@ -35,6 +39,8 @@ def serve(
     port: Port = 8420,
     tokens: TokenFile = None,
     allow_host: AllowHost = (),
+    keep_versions: KeepVersions = KEEP_VERSIONS,
+    keep_seconds: KeepSeconds = None,
     json: Json = False,
 ) -> None:
     """Serve a store over HTTP until SIGTERM or Ctrl-C.
@@ -62,7 +68,8 @@ def serve(
         else:
             output.say(f"{address} serves the store; Ctrl-C ends it")
 
-    run.serve(url, settings, started)
+    limits = Limits(keep_versions=keep_versions, keep_s=keep_seconds)
+    run.serve(url, settings, started, limits)
 
 
 def token(

@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from perkey.clock import SYSTEM, Clock
 from perkey.errors import LimitExceeded, PerkeyError
-from perkey.server import documents, meta, problems
+from perkey.server import documents, meta, problems, records
 from perkey.server.calls import Call, parse_query
 from perkey.server.refusals import (
     BadRequest,
@@ -42,7 +42,7 @@ _log = logging.getLogger("perkey.server")
 
 def routes() -> list[Route]:
     """Everything this server answers to."""
-    return [*documents.ROUTES, *meta.ROUTES]
+    return [*documents.ROUTES, *records.ROUTES, *meta.ROUTES]
 
 
 def application(

@@ -70,7 +70,12 @@ def listen(settings: Settings) -> socket.socket:
     return listener
 
 
-def serve(url: str, settings: Settings, started: Callable[[str], None]) -> None:
+def serve(
+    url: str,
+    settings: Settings,
+    started: Callable[[str], None],
+    limits: Limits | None = None,
+) -> None:
     """Serve the store at ``url`` until SIGTERM or Ctrl-C; ``started`` is called with the
     server's address once it listens.
 
@@ -78,7 +83,7 @@ def serve(url: str, settings: Settings, started: Callable[[str], None]) -> None:
     """
     listener = listen(settings)
     try:
-        store = AsyncStore(open_backend(url, Limits(), SYSTEM))
+        store = AsyncStore(open_backend(url, limits or Limits(), SYSTEM))
         try:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             started(f"http://{host}:{listener.getsockname()[1]}")

@@ -58,6 +58,8 @@ BACKENDS: dict[str, tuple[str, str]] = {
     "etcd": ("perkey.store.backends.etcd", "etcd"),
     "etcds": ("perkey.store.backends.etcd", "etcd"),
     "file": ("perkey.store.backends.files", ""),
+    "http": ("perkey.store.backends.http", ""),
+    "https": ("perkey.store.backends.http", ""),
     "memory": ("perkey.store.backends.memory", ""),
     "nats": ("perkey.store.backends.nats", "nats"),
     "postgres": ("perkey.store.backends.postgres", "postgres"),
