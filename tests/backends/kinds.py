@@ -24,6 +24,10 @@ def _any(request: bytes) -> bool:
     return True
 
 
+def _named(url: str, name: str) -> str:
+    return f"{url}?name={name}"
+
+
 @dataclass(frozen=True)
 class Kind:
     """One sort of server."""
@@ -42,6 +46,10 @@ class Kind:
     """How often each of several processes changes one key: so often that it takes seconds."""
     is_write: Callable[[bytes], bool] = _any
     """Which requests the proxy tampers with, by their first 64 KiB."""
+    plain: str = ""
+    """What a URL needs so that the proxy can tell which requests those are."""
+    fresh: Callable[[str, str], str] = _named
+    """From the server's URL and a name to the URL of an empty store on it."""
 
     def own_server(self) -> Server:
         """A server that nobody else uses; not started."""
@@ -92,11 +100,31 @@ def _etcd_write(request: bytes) -> bool:
     return b"\x10\x02\x1a" in request  # a condition: on the revision, of a key
 
 
+def _postgres_write(request: bytes) -> bool:
+    return b"COMMIT" in request
+
+
+def _postgres_database(url: str, name: str) -> str:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    return f"{url.rpartition('/')[0]}/{name}"
+
+
 KINDS = {
     "etcd": Kind("etcd:Etcd", "etcd_server", is_write=_etcd_write),
     "http": ServedKind(
         "perkey_http:PerkeyHttp", "perkey_server", increments=40, is_write=_http_write
     ),
     "nats": Kind("nats:Nats", "nats_server", is_write=_nats_write),
+    "postgres": Kind(
+        "postgres:Postgres",
+        "postgres_server",
+        locks=True,
+        is_write=_postgres_write,
+        plain="?prepare=no",
+        fresh=_postgres_database,
+    ),
     "redis": Kind("valkey:Valkey", "valkey_server", is_write=_redis_write),
 }

@@ -25,9 +25,9 @@ def proxy(kind: Kind, server: Server) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def lossy(proxy: Proxy, server: Server) -> Iterator[Store]:
+def lossy(proxy: Proxy, server: Server, kind: Kind) -> Iterator[Store]:
     """A store whose replies get lost, from now on."""
-    with perkey.open(proxy.url(server.url)) as store:
+    with perkey.open(proxy.url(server.url) + kind.plain) as store:
         proxy.faults = FAULTS
         yield store
         proxy.faults = Faults()

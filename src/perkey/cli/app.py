@@ -27,7 +27,7 @@ PERKEY_STORE names the store where --store is left out.  NO_COLOR is honoured.
 
 def build() -> App:
     """The whole command; each group of commands is a module of its own."""
-    from perkey.cli import doc, ledger, serve
+    from perkey.cli import copying, doc, doctor, ledger, serve
     from perkey.cli.demo import command as demo
     from perkey.cli.run import command as run_engine
 
@@ -41,6 +41,8 @@ def build() -> App:
     )
     app.command(doc.app)
     app.command(ledger.app)
+    app.command(doctor.doctor)
+    app.command(copying.copy)
     app.command(demo.app)
     app.command(serve.serve)
     app.command(serve.token)

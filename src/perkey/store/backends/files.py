@@ -6,6 +6,7 @@ a watcher's cursor is the version it has seen of each key, and scans list the di
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice
@@ -16,11 +17,12 @@ from perkey.clock import Clock
 from perkey.errors import LimitExceeded, StoreCorrupt, Timeout
 from perkey.store.abc import Backend
 from perkey.store.backends import vector
-from perkey.store.backends.files_disk import Disk, Kept, line
+from perkey.store.backends.files_disk import MARKER, Disk, Kept, line
 from perkey.store.backends.files_open import opened, root_of
 from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.probe import probe
 from perkey.store.evaluate import Batch
+from perkey.store.examine import Found
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits
 from perkey.store.record import Page, Record, Walk, op_at
@@ -267,6 +269,12 @@ def _steps(base: Record | None, record: Record) -> Iterator[Record]:
 
 def _version(head: Kept | None) -> tuple[int, str]:
     return (0, "") if head is None else (head.record.version, head.record.op)
+
+
+def examine(location: Location, limits: Limits, clock: Clock) -> Found:
+    """What is at a file URL; makes no directory."""
+    root = root_of(location)
+    return Found(os.path.exists(f"{root}/{MARKER}"), f"the directory {root}")
 
 
 def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:

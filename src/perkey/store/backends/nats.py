@@ -26,6 +26,7 @@ from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.port import NothingDone
 from perkey.store.backends.probe import probe
 from perkey.store.evaluate import Batch
+from perkey.store.examine import Found
 from perkey.store.keys import HISTORY_SPACES, TURNS, Key, keeps_history
 from perkey.store.limits import Limits
 from perkey.store.record import Page, Record, Walk
@@ -443,6 +444,17 @@ def _predecessor(reply: Msg) -> int:
     if BACK in headers:
         return int(headers["Nats-Sequence"]) - int(headers[BACK])
     return int(headers.get(EXPECTED, 0))
+
+
+def examine(location: Location, limits: Limits, clock: Clock) -> Found:
+    """Whether the stream of a NATS URL is there; makes none."""
+    location.check_options(nats_client.OPTIONS)
+    name = location.options.get("name", "perkey")
+    wire = Wire(location, limits)
+    try:
+        return Found(nats_stream.exists(wire, name), f"the stream {name!r}")
+    finally:
+        wire.close()
 
 
 def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:

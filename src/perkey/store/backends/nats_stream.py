@@ -14,6 +14,12 @@ NOT_FOUND = 10059
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+def exists(wire: Wire, name: str) -> bool:
+    """Whether there is such a stream; ``StoreUnavailable`` where nobody answers."""
+    answer = again(lambda: wire.api(f"STREAM.INFO.{name}"))
+    return "error" not in answer
+
+
 def find_or_make(wire: Wire, name: str, location: Location) -> dict[str, Any]:
     """The stream's configuration; it is made where it is missing."""
     if not _NAME.fullmatch(name):

@@ -26,6 +26,7 @@ from perkey.errors import (
 from perkey.store.abc import Backend
 from perkey.store.backends import postgres_queries as sql
 from perkey.store.evaluate import Batch, Unit
+from perkey.store.examine import Found
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits, backoff
 from perkey.store.record import Page, Record, Walk
@@ -69,7 +70,9 @@ class PostgresBackend:
 
     def _connected(self) -> psycopg.Connection[Any]:
         """The connection, made again if it was lost."""
-        if self._connection is None or self._connection.closed:
+        if self._connection is not None and self._connection.closed:
+            self._hang_up()
+        if self._connection is None:
             self._connection = self._connect()
         return self._connection
 
@@ -127,7 +130,13 @@ class PostgresBackend:
     def _drop_if_broken(self) -> None:
         connection = self._connection
         if connection is not None and (connection.broken or connection.closed):
-            self._connection = None
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+        self._connection = None
 
     def _reading(self, use: Callable[[psycopg.Connection[Any]], T]) -> T:
         """Read, once more on a new connection if the old one turns out to be gone."""
@@ -163,7 +172,7 @@ class PostgresBackend:
 
     def _attempt(self, batch: Batch) -> list[Outcome]:
         try:
-            heads, now = self._lock(batch)
+            heads, now = self._locked(batch)
             unit = batch.evaluate(heads, now, self._find_op)
             if unit.settled or not unit.writes:
                 self._rollback()
@@ -188,6 +197,16 @@ class PostgresBackend:
             self._undo(batch, None)
             raise
 
+    def _locked(self, batch: Batch) -> tuple[dict[Key, Record | None], int]:
+        """``_lock``, once more on a new connection if the old one turns out to be gone."""
+        try:
+            return self._lock(batch)
+        except psycopg.OperationalError:
+            if self._connection is not None and not self._connection.broken:
+                raise
+        self._rollback()
+        return self._lock(batch)
+
     def _lock(self, batch: Batch) -> tuple[dict[Key, Record | None], int]:
         """Begin, lock the heads in key order, and read them and the time under the lock."""
         keys = batch.keys
@@ -211,7 +230,7 @@ class PostgresBackend:
     def _fresh(self) -> psycopg.Connection[Any]:
         """A connection that is certainly not inside an earlier transaction."""
         connection = self._connected()
-        if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        if _disturbed(connection):
             self._rollback()
             connection = self._connected()
         return connection
@@ -279,9 +298,7 @@ class PostgresBackend:
                 return
         except psycopg.Error:
             pass
-        with suppress(psycopg.Error):
-            connection.close()
-        self._connection = None
+        self._hang_up()
 
     def _find_op(self, key: str, version: int) -> str | None:
         row = self._connected().execute(sql.FIND_OP, (key.encode(), version)).fetchone()
@@ -353,6 +370,18 @@ class PostgresBackend:
             row = connection.execute("SHOW synchronous_commit").fetchone()
             self.durability = DURABILITY.get(str(row and row[0]), DURABILITY["on"])
 
+    def schema(self) -> int:
+        """How many steps the schema has taken; 0 where there is none."""
+
+        def look(connection: psycopg.Connection[Any]) -> int:
+            there = connection.execute(sql.HAS_FACTS).fetchone()
+            if there is None or there[0] is None:
+                return 0
+            row = connection.execute(sql.SCHEMA_VERSION).fetchone()
+            return 0 if row is None else int(row[0])
+
+        return self._reading(look)
+
     def _migrate(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(sql.FACTS_TABLE)
         row = connection.execute(sql.SCHEMA_VERSION).fetchone()
@@ -396,10 +425,22 @@ class PostgresBackend:
         return found
 
     def close(self) -> None:
-        if self._connection is not None:
-            with suppress(psycopg.Error):
-                self._connection.close()
-            self._connection = None
+        self._hang_up()
+
+
+def _disturbed(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server has hung up, or a transaction of ours was interrupted half way.
+
+    Whatever else has arrived unasked is read and dropped, so that it answers nothing.
+    """
+    if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        return True
+    try:
+        connection.pgconn.consume_input()
+        connection.pgconn.is_busy()
+    except psycopg.Error:
+        return True
+    return bool(connection.broken)
 
 
 def _cursor(xid: str, seq: int) -> str:
@@ -413,6 +454,16 @@ def _position(cursor: str) -> tuple[str, int]:
     if mark != "pg" or not xid.isdigit() or not seq.isdigit():
         raise UsageError(f"expected a cursor of this store, found {cursor!r:.60}")
     return xid, int(seq)
+
+
+def examine(location: Location, limits: Limits, clock: Clock) -> Found:
+    """How far the schema at a PostgreSQL URL is; makes and migrates nothing."""
+    backend = PostgresBackend(location, limits, clock)
+    try:
+        taken = backend.schema()
+    finally:
+        backend.close()
+    return Found(taken > 0, "the tables perkey_*", taken, len(sql.STEPS))
 
 
 def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:

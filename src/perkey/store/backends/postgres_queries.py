@@ -34,6 +34,7 @@ STEPS = (
 """One step a schema version, from an empty database to today's."""
 
 FACTS_TABLE = "CREATE TABLE IF NOT EXISTS perkey_facts (schema_version int NOT NULL)"
+HAS_FACTS = "SELECT to_regclass('perkey_facts')"
 SCHEMA_VERSION = "SELECT schema_version FROM perkey_facts"
 
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -53,7 +54,13 @@ UPDATE_HEADS = (
     "op = r.op, ops = r.ops, fence = r.fence, base = r.base "
     f"FROM {_ROWS} WHERE h.key = r.key"
 )
-INSERT_VERSIONS = f"INSERT INTO perkey_versions ({_COLUMNS}) SELECT * FROM {_ROWS}"
+# A transaction may get its number while it waits for a row, so the numbers of a key's versions
+# can go down.  A version's place is never before that of the one under it, which is committed.
+INSERT_VERSIONS = (
+    f"INSERT INTO perkey_versions ({_COLUMNS}, xid) SELECT {_COLUMNS}, greatest("
+    "pg_current_xact_id(), (SELECT v.xid FROM perkey_versions AS v WHERE v.key = r.key "
+    f"ORDER BY v.version DESC LIMIT 1)) FROM {_ROWS}"
+)
 
 NOTE_DROPPED = """
     INSERT INTO perkey_dropped (key, xid, seq)
@@ -78,10 +85,11 @@ SCAN = (
     "ORDER BY key LIMIT %(limit)s"
 )
 WALK = f"SELECT {_COLUMNS} FROM perkey_heads WHERE key > %s ORDER BY key LIMIT %s"
+# ``ORDER BY xid`` would mean the text if the first column were called that.
 # Only what committed before the oldest transaction that still runs: its numbers were handed
 # out earlier than some that are visible already, and would be skipped for ever.
 CHANGES = (
-    f"SELECT xid::text, seq, {_COLUMNS} FROM perkey_versions "
+    f"SELECT xid::text AS place, seq, {_COLUMNS} FROM perkey_versions "
     "WHERE (xid, seq) > (%(xid)s::xid8, %(seq)s) "
     "AND xid < pg_snapshot_xmin(pg_current_snapshot()) "
     "AND key >= %(low)s AND (%(high)s::bytea IS NULL OR key < %(high)s) "

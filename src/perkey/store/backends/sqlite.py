@@ -19,6 +19,7 @@ from perkey.store.backends.sqlite_errors import BUSY, code, surely_not_landed, t
 from perkey.store.backends.sqlite_time import STEP_MS
 from perkey.store.backends.sqlite_turn import FIRST_PAUSE_S, Turn, waited_in_vain
 from perkey.store.evaluate import Batch
+from perkey.store.examine import Found
 from perkey.store.keys import HISTORY_SPACES, Key, keeps_history
 from perkey.store.limits import Limits
 from perkey.store.record import Page, Record, Walk, position
@@ -325,7 +326,7 @@ class SqliteBackend:
                 name: str(self._run(f"PRAGMA {name}").fetchone()[0])
                 for name in ("journal_mode", "page_count", "page_size", "user_version")
             }
-            (facts["versions"],) = map(str, self._run("SELECT count(*) FROM log").fetchone())
+            facts["records"], facts["versions"] = map(str, self._run(queries.COUNTS).fetchone())
         facts["path"] = self._options.path
         facts["synchronous"] = self._options.synchronous
         facts["sqlite"] = sqlite3.sqlite_version
@@ -362,6 +363,11 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def examine(location: Location, limits: Limits, clock: Clock = SYSTEM) -> Found:
+    """What is at an SQLite URL; makes no file."""
+    return sqlite_open.examine(sqlite_open.options(location, limits))
 
 
 def open_backend(location: Location, limits: Limits, clock: Clock = SYSTEM) -> Backend:

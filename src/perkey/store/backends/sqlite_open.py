@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from perkey.errors import StoreCorrupt, StoreError, StoreUnavailable, UsageError
 from perkey.store.backends import sqlite_schema, sqlite_time
 from perkey.store.backends.sqlite_errors import BUSY, code, translated
 from perkey.store.backends.sqlite_turn import waited_in_vain
+from perkey.store.examine import Found
 from perkey.store.limits import LONGEST_S, Limits
 from perkey.store.url import Location
 
@@ -103,6 +105,27 @@ def connect_reader(wanted: Options) -> sqlite3.Connection:
     return connection
 
 
+def examine(wanted: Options) -> Found:
+    """What is at the path; makes no file, and refuses what is no store of ours."""
+    known, makes = len(sqlite_schema.STEPS), f"the file {wanted.path}"
+    if wanted.in_memory:
+        return Found(True, makes, known, known)
+    path = Path(wanted.path)
+    if not path.exists():
+        return Found(False, makes, 0, known)
+    try:
+        _check_file(wanted)
+        with closing(_read_only(path)) as probe:
+            taken = _looked(probe, wanted) if path.stat().st_size else 0
+    except sqlite3.Error as error:
+        raise translated(error, wanted.path) from error
+    return Found(taken > 0, makes, taken, known)
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
 def _check_file(wanted: Options) -> None:
     """Refuse what is no store of ours, through a connection that cannot change it."""
     path = Path(wanted.path)
@@ -123,11 +146,8 @@ def _check_file(wanted: Options) -> None:
             "over it: name another file"
         )
     if size:
-        probe = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        try:
+        with closing(_read_only(path)) as probe:
             _looked(probe, wanted)
-        finally:
-            probe.close()
 
 
 def _looked(connection: sqlite3.Connection, wanted: Options) -> int:
@@ -194,6 +214,9 @@ REMOTE = ("nfs", "cifs", "smb", "smb3", "9p", "afs", "ceph", "fuse.sshfs", "fuse
 """Kinds of file systems whose locks and shared memory another machine may not see."""
 
 
+MOUNTS = "/proc/self/mounts"
+
+
 def concerns(wanted: Options) -> list[str]:
     """What may lose acknowledged writes of this file."""
     if wanted.in_memory:
@@ -221,7 +244,7 @@ def _file_system(path: str) -> str:
     real = os.path.realpath(path)
     best, kind = "", ""
     try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+        with open(MOUNTS, encoding="utf-8", errors="replace") as mounts:
             for line in mounts:
                 _, where, found, *_ = line.split(" ")
                 inside = real == where or real.startswith(where.rstrip("/") + "/")

@@ -66,6 +66,9 @@ CHANGES = (
     f"SELECT l.seq, {_VERSION} FROM log AS l WHERE l.seq > ? AND l.key >= ? "
     "AND (?3 IS NULL OR l.key < ?3) ORDER BY l.seq LIMIT ?"
 )
+COUNTS = (
+    "SELECT (SELECT count(*) FROM names) + (SELECT count(*) FROM cells), (SELECT count(*) FROM log)"
+)
 LAST_SEQ = "SELECT ifnull(max(seq), 0) FROM log"
 DROPPED = "SELECT dropped FROM facts"
 DROPPED_UNDER = (

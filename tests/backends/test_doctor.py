@@ -1,0 +1,55 @@
+"""``perkey doctor`` on each server: it finds what it should, and shows no password."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perkey.cli import exits, main
+from tests.backends.kinds import Kind
+from tests.servers.base import Server
+
+
+def examined(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, object]]:
+    capsys.readouterr()
+    code = main(["doctor", *arguments, "--json", "--n", "20"])
+    told = json.loads(capsys.readouterr().out)
+    assert isinstance(told, dict)
+    return code, told
+
+
+def test_a_new_store_and_one_that_is_there(
+    kind: Kind, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = kind.fresh(server.url, f"doctor{kind.fixture}")
+    code, told = examined(capsys, url)
+    if told["state"] == "absent":  # this kind of store has something to make
+        assert code == exits.REFUSED
+        assert examined(capsys, url)[1]["state"] == "absent"
+        code, told = examined(capsys, url, "--create")
+    assert told["state"] == "open"
+    assert any("changes arrived" in line for line in told["probed"])  # type: ignore[attr-defined]
+    assert code == (exits.REFUSED if told["warnings"] else exits.DONE)
+    assert examined(capsys, url)[0] == code
+
+
+def test_a_password_never_shows(
+    kind: Kind, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scheme, _, rest = server.url.partition("://")
+    place = rest.rpartition("@")[2]
+    url = f"{scheme}://perkey:s3cr3t-w0rd@{place}"
+    code = main(["doctor", url])
+    out, err = capsys.readouterr()
+    assert code in (exits.DONE, exits.REFUSED, exits.STORE)
+    assert out + err
+    assert "s3cr3t" not in out + err
+
+
+def test_a_server_that_is_not_there(kind: Kind, capsys: pytest.CaptureFixture[str]) -> None:
+    server = kind.own_server()
+    with server:
+        url = server.url
+    assert main(["doctor", url]) == exits.STORE
+    assert capsys.readouterr().err.count("\n") == 2
