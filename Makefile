@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
+BENCH_STAMP := $(VENV)/.installed-bench
 NAME   ?= store
 # loadfile keeps a module's tests in one process, so module-wide fixtures are made once.
 PYTEST_ARGS ?= -n 2 --dist loadfile
@@ -35,6 +36,10 @@ $(DOCS_STAMP): $(STAMP)
 	@PYTHON="$(PYTHON)" sh tools/install.sh $(VENV) docs
 	@touch $@
 
+$(BENCH_STAMP): $(STAMP)
+	@PYTHON="$(PYTHON)" sh tools/install.sh $(VENV) bench
+	@touch $@
+
 demo: $(STAMP)
 	@$(BIN)/perkey demo $(DEMO_ARGS)
 
@@ -49,7 +54,7 @@ lint: $(STAMP)
 types: $(STAMP)
 	@$(BIN)/mypy
 
-bench: $(STAMP)
+bench: $(BENCH_STAMP)
 	@$(BIN)/python -m benchmarks.$(NAME)
 
 docs: $(DOCS_STAMP)

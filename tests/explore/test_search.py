@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 
 from perkey.testing import (
@@ -330,6 +331,24 @@ def test_an_unknown_type_is_refused_until_it_is_taught() -> None:
     explore(setup, [use] * 2, prune="none").assert_holds()
     register_fingerprint(array.array, list)
     explore(setup, [use] * 2, check=lambda a: list(a) == [1, 1]).assert_holds()
+
+
+class Tally(msgspec.Struct):
+    """Made in C, with fields that Python code sees."""
+
+    count: int = 0
+
+
+def test_the_fields_of_a_struct_are_part_of_the_state() -> None:
+    """A lost update that is only seen if states with different counts are told apart."""
+
+    async def add(tally: Tally) -> None:
+        seen = tally.count
+        await step("save")
+        tally.count = seen + 1
+
+    result = explore(Tally, [add] * 2, outcome=lambda tally: tally.count)
+    assert set(result.assert_holds().outcomes) == {1, 2}
 
 
 def test_one_coroutine_function_is_a_scenario() -> None:

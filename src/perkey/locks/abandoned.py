@@ -15,7 +15,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, CoroutineType, FrameType, MethodType
+from types import CodeType, CoroutineType, FrameType, FunctionType, MethodType
 from typing import Any
 
 _HERE = os.path.dirname(__file__) + os.sep
@@ -42,7 +42,8 @@ def abandoned(guard: Any, known: Callable[[Any], bool]) -> bool:
     entering = _running(guard, remains)
     if entering is None:
         return False
-    exits = 0
+    exits, cells = _standing(guard)
+    remains.update(cells)
     for holder in holders:
         if isinstance(holder, FrameType):
             if not is_ours(holder.f_code):
@@ -60,6 +61,22 @@ def abandoned(guard: Any, known: Callable[[Any], bool]) -> bool:
         id(holder) not in remains and not _ordinary(holder) and not known(holder)
         for holder in holders
     )
+
+
+def _standing(guard: Any) -> tuple[int, list[int]]:
+    """Of a guard with functions that stand ready: blocks that will call the one that leaves.
+
+    Nobody binds that function to the guard, so it is the function's own references that count:
+    all but the guard's and those of releases that were cut off.  And its cells.
+    """
+    leave = getattr(guard, "__exit__", None)
+    if not isinstance(leave, FunctionType):
+        return 0, []
+    cells = [id(cell) for cell in guard.__enter__.__closure__]
+    blocks = sys.getrefcount(leave) - 3  # the guard, this variable, and the argument
+    for holder in gc.get_referrers(leave):
+        blocks -= isinstance(holder, FrameType) and holder.f_code is leave.__code__
+    return blocks, cells
 
 
 def _ordinary(holder: Any) -> bool:

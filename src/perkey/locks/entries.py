@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from perkey import errors
 from perkey.locks.abandoned import is_ours, stack
 from perkey.locks.owner import caller, describe, ended, get_ident, running_loop, task_of
-from perkey.locks.table import READY, SHARED, THREADS, Table, refuse_stall
+from perkey.locks.ready import Ready
+from perkey.locks.table import NOBODY, READY, SHARED, THREADS, Table, refuse_stall
 from perkey.locks.where import entered_at
 
 
@@ -60,8 +61,7 @@ class Entry:
 
     def __enter__(self) -> Any:
         self.array.settle(THREADS)
-        self.__class__ = ThreadEntry
-        return self.__enter__()
+        return thread_enter(self)()
 
     def __aenter__(self) -> Any:
         self.array.settle(asyncio.get_running_loop())
@@ -74,13 +74,13 @@ class Entry:
             try:
                 self.inside.pop(self.claims.pop(self.index), None)
             except KeyError:
-                raise not_held(self) from None
+                raise not_held(self.index) from None
             if queues:  # somebody joined meanwhile
-                self.table.leave(self.index, self)
+                self.table.leave(self.index, NOBODY)
             return READY
         token = self.claims.get(self.index)
         if token is None:
-            raise not_held(self)
+            raise not_held(self.index)
         self.inside.pop(token, None)
         self.table.leave(self.index, token)
         return READY
@@ -125,44 +125,60 @@ class Entry:
         return True
 
 
-class ThreadEntry(Entry):
+class ThreadEntry(Entry, metaclass=Ready):
     """An entry of an array that belongs to threads."""
 
-    __slots__ = ()
+    __slots__ = ("__enter__", "__exit__")
 
-    def __enter__(self) -> Any:
-        me = get_ident()
-        claims = self.claims
-        if claims:
-            self.check(me)
-        try:
-            if claims.setdefault(self.index, me) is not me:
-                self.table.block(self.index, me, self.timeout)
-            section = self.section
-            section.entry = self
-            section.count += 1
-        except BaseException:
-            self.table.leave(self.index, me)
-            raise
-        return self
+    def __init__(self, *where: Any) -> None:
+        super().__init__(*where)
+        self.__enter__ = thread_enter(self)  # type: ignore[method-assign]
+        self.__exit__ = thread_exit(self)  # type: ignore[method-assign]
 
     def __aenter__(self) -> Any:
         self.table.settle(running_loop())
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
-        queues = self.queues
+
+def thread_enter(self: Entry) -> Callable[[], Any]:
+    """What enters the section of an entry."""
+    table, claims, section, index = self.table, self.claims, self.section, self.index
+
+    def __enter__() -> Any:
+        me = get_ident()
+        if claims:
+            self.check(me)
+        try:
+            if claims.setdefault(index, me) is not me:
+                table.block(index, me, self.timeout)
+            section.entry = self
+            section.count += 1
+        except BaseException:
+            table.leave(index, me)
+            raise
+        return self
+
+    return __enter__
+
+
+def thread_exit(entry: Entry) -> Callable[..., None]:
+    """What leaves it.  It does not refer to the entry, or the two would never let go."""
+    table, claims, queues, index = entry.table, entry.claims, entry.queues, entry.index
+
+    def __exit__(kind: Any, error: Any, trace: Any) -> None:
         if not queues:
             try:
-                del self.claims[self.index]
+                del claims[index]
             except KeyError:
-                raise not_held(self) from None
+                raise not_held(index) from None
             if queues:  # somebody joined meanwhile
-                self.table.leave(self.index, self)
+                table.leave(index, NOBODY)
             return
-        token = self.claims.get(self.index)
+        token = claims.get(index)
         if token is None:
-            raise not_held(self)
-        self.table.leave(self.index, token)
+            raise not_held(index)
+        table.leave(index, token)
+
+    return __exit__
 
 
 class TaskEntry(Entry):
@@ -326,5 +342,5 @@ def nested(entry: Entry, index: int, me: Any) -> errors.NestedSection:
     )
 
 
-def not_held(entry: Entry) -> errors.UsageError:
-    return errors.UsageError(f"section {entry.index} is not held; only its guard releases it, once")
+def not_held(index: int) -> errors.UsageError:
+    return errors.UsageError(f"section {index} is not held; only its guard releases it, once")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Final
+
+from msgspec import Struct
 
 from perkey.locks.owner import get_ident, running_loop
+from perkey.locks.ready import Ready
 from perkey.locks.table import READY, THREADS, Table
 
-_RLock: Any = type(threading.RLock())
+HELD: Final = object()  # the token of whoever holds a lean section
 
 
 def lean_guards(table: Table, default: float | None) -> Callable[..., Any]:
@@ -20,11 +22,9 @@ def lean_guards(table: Table, default: float | None) -> Callable[..., Any]:
     """
     claims, queues = table.claims, table.queues
 
-    class LeanGuard:
-        __slots__ = ("key", "timeout")
-
-        key: Hashable
-        timeout: float | None
+    class LeanGuard(Struct, eq=False):
+        key: Any
+        timeout: float | None = default
 
         def __enter__(self) -> LeanGuard:
             try:
@@ -53,22 +53,20 @@ def lean_guards(table: Table, default: float | None) -> Callable[..., Any]:
         def take(self) -> bool:
             return claims.setdefault(self.key, self) is self
 
-    def hold(key: Hashable, timeout: float | None = default) -> LeanGuard:
-        guard = LeanGuard()
-        guard.key = key
-        guard.timeout = timeout
-        return guard
-
-    return hold
+    return LeanGuard
 
 
-class LeanThreadSection(_RLock):  # type: ignore[misc]
+class LeanThreadSection(metaclass=Ready):
     """A re-entrant lock in C: entered and left without running a line of Python."""
 
-    __slots__ = ("index", "table")
+    __slots__ = ("__enter__", "__exit__", "acquire", "index", "table")
 
-    index: int
-    table: Table
+    def __init__(self, lock: Any, index: int, table: Table) -> None:
+        self.index = index
+        self.table = table
+        self.acquire = lock.acquire
+        self.__enter__ = lock.__enter__
+        self.__exit__ = lock.__exit__
 
     def __aenter__(self) -> Any:
         self.table.settle(running_loop())
@@ -77,71 +75,70 @@ class LeanThreadSection(_RLock):  # type: ignore[misc]
         """Never reached: ``async with`` looks it up before it enters."""
 
 
-class TimedSection:
-    """A lean section of threads with a limit on the wait."""
+class TimedSection(LeanThreadSection):
+    """The same with a limit on the wait."""
 
-    __slots__ = ("section", "timeout")
+    __slots__ = ("timeout",)
 
     def __init__(self, section: LeanThreadSection, timeout: float | None) -> None:
-        self.section = section
+        self.index = section.index
+        self.table = section.table
         self.timeout = timeout
+        self.acquire = acquire = section.acquire
+        self.__exit__ = section.__exit__
 
-    def __enter__(self) -> TimedSection:
+        def __enter__() -> Any:
+            if not acquire(False):
+                self._wait()
+
+        self.__enter__ = __enter__
+
+    def _wait(self) -> None:
         timeout = self.timeout
         if timeout is None:
-            self.section.acquire()
-        elif not self.section.acquire(timeout > 0, timeout if timeout > 0 else -1):
-            self.section.table.timed_out(self.section.index, timeout)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.section.release()
-
-    def __aenter__(self) -> Any:
-        self.section.table.settle(running_loop())
-
-    async def __aexit__(self, *error: object) -> None:
-        """Never reached: ``async with`` looks it up before it enters."""
+            self.acquire()
+        elif timeout <= 0 or not self.acquire(True, timeout):
+            self.table.timed_out(self.index, timeout)
 
 
-class LeanTaskSection:
-    """A lean section of one event loop; the section itself is the token of its holder."""
+class LeanTaskSection(metaclass=Ready):
+    """A lean section of one event loop; who holds it has no name."""
 
-    __slots__ = ("claims", "index", "queues", "table", "timeout")
+    __slots__ = ("__aenter__", "__aexit__", "index", "table", "timeout")
 
     def __init__(self, table: Table, index: int, timeout: float | None) -> None:
+        claims, queues = table.claims, table.queues
         self.table = table
-        self.claims = table.claims
-        self.queues = table.queues
         self.index = index
         self.timeout = timeout
+
+        def __aenter__() -> Any:
+            if get_ident() != table.thread:
+                table.settle_task()
+            if index in claims:
+                return table.suspend(index, object(), self.timeout)
+            claims[index] = HELD
+            return READY
+
+        def __aexit__(kind: Any, error: Any, trace: Any) -> Any:
+            if queues:
+                table.leave(index, claims[index])
+            else:
+                del claims[index]
+            return READY
+
+        self.__aenter__, self.__aexit__ = __aenter__, __aexit__
 
     def __enter__(self) -> Any:
         self.table.settle(THREADS)
 
-    def __aenter__(self) -> Any:
-        table = self.table
-        if get_ident() != table.thread:
-            table.settle_task()
-        claims, index = self.claims, self.index
-        if index in claims:
-            return table.suspend(index, object(), self.timeout)
-        claims[index] = self
-        return READY
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
-        if self.queues:
-            self.table.leave(self.index, self.claims[self.index])
-        else:
-            del self.claims[self.index]
-        return READY
-
-    __aexit__ = __exit__
+    def __exit__(self, *error: object) -> None:
+        self.__aexit__(None, None, None)
 
     def acquire(self, blocking: bool) -> bool:
         if self.index in self.table.claims:
             return False
-        self.table.claims[self.index] = self
+        self.table.claims[self.index] = HELD
         return True
 
 

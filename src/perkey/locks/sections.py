@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +22,7 @@ from perkey.locks.owner import running_loop
 from perkey.locks.table import THREADS, SharedTable, Table, on_fork
 
 MAX_SECTIONS = 1 << 20
-REMEMBERED = 16  # keys an array remembers for each of its sections, to find them faster
+REMEMBERED = 8  # keys an array remembers for each of its sections, to find them faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Sections:
     )
 
     __call__: Callable[..., Any]
-    hold: Callable[..., Any]
+    hold: Any
 
     def __init__(
         self,
@@ -99,6 +101,9 @@ class Sections:
         self._table: Table = (SharedTable if shared else Table)(clock)
         if not self._lean:
             self._table.suspect = self.suspect
+        # A C function that finds the entry of a key it saw before: no Python code at all.  It
+        # has no limit of its own, for keeping the keys in order costs as much as a look-up.
+        self.__call__ = self.hold = lru_cache(maxsize=None)(self._maker())
         self._restart()
         on_fork(self, Sections._restart)
 
@@ -106,26 +111,25 @@ class Sections:
         """Make the sections anew, all free."""
         self.inside: dict[Any, int] = {}
         if self._lean:
-            self.sections: list[Any] = [self._lean_lock(index) for index in range(self._size)]
+            self.sections: list[Any] = [
+                LeanThreadSection(threading.RLock(), index, self._table)
+                for index in range(self._size)
+            ]
         else:
             self.sections = [Section() for _ in range(self._size)]
-        self._remember()
-
-    def _remember(self) -> None:
-        # A C function that finds the entry of a key it saw before: no Python code at all.
-        self.__call__ = self.hold = lru_cache(maxsize=REMEMBERED * self._size)(self._maker())
-
-    def _lean_lock(self, index: int) -> LeanThreadSection:
-        lock = LeanThreadSection()
-        lock.index = index
-        lock.table = self._table
-        return lock
+        self.hold.cache_clear()
 
     def _maker(self) -> Callable[..., Any]:
         make = self._make_lean if self._lean else self._make_checked
         default = self._timeout
+        left = REMEMBERED * self._size
 
         def hold(key: Hashable, timeout: float | None = default) -> Any:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                left = REMEMBERED * self._size
+                self.hold.cache_clear()
             return make(key, timeout)
 
         return hold
@@ -156,7 +160,7 @@ class Sections:
     def settle(self, home: Any) -> None:
         """Belong to threads, or to this event loop, from now on."""
         self._table.settle(home)
-        self._remember()
+        self.hold.cache_clear()
 
     # ------------------------------------------------------------------------- the verbs
 
@@ -182,11 +186,15 @@ class Sections:
             self.settle(running_loop() or THREADS)
         limit = self._timeout if timeout is None else timeout
         by_section = {self.index(key): key for key in keys}
-        chosen = [self(by_section[index], None) for index in sorted(by_section)]
+        order = sorted(by_section)
         if not self._lean:
-            return Several(chosen, limit)
-        if self._table.home is THREADS:
-            chosen = [TimedSection(section, None) for section in chosen]
+            return Several([self(by_section[index], None) for index in order], limit)
+        # Not those that are remembered: each of these gets what is left of the time.
+        chosen: list[Any] = (
+            [TimedSection(self.sections[index], None) for index in order]
+            if self._table.home is THREADS
+            else [LeanTaskSection(self._table, index, None) for index in order]
+        )
         return Group(chosen, limit, self._table.clock)
 
     # ------------------------------------------------------------------------ to look at
@@ -227,7 +235,14 @@ class Sections:
     def suspect(self, index: int, token: Any) -> bool:
         """True if nobody is left who could leave this section."""
         entry = self.sections[index].entry
-        return entry is None or abandoned(entry, _knows)
+        if entry is None:
+            return True
+        remembered = [thing for thing in gc.get_referents(self.hold) if type(thing) is dict]
+
+        def known(holder: Any) -> bool:
+            return isinstance(holder, Section) or any(holder is one for one in remembered)
+
+        return abandoned(entry, known)
 
 
 def _secret(clock: Clock) -> bytes:
@@ -237,7 +252,3 @@ def _secret(clock: Clock) -> bytes:
 
 def _collision(others: int, n: int) -> float:
     return float(1.0 - (1.0 - 1.0 / n) ** others)
-
-
-def _knows(holder: Any) -> bool:
-    return isinstance(holder, Section) or "lru" in type(holder).__name__

@@ -29,11 +29,12 @@ from perkey.locks.owner import describe, get_ident, may_be_gone, running_loop, t
 IDLE: Final = object()  # the queue of those who wait until nothing is held
 THREADS: Final = "threads"  # stands where an event loop would: the home of a table of threads
 SHARED: Final = "shared"  # the home of a table that everybody may use
+NOBODY: Final = object()  # the token of no claim
 PATIENCE: Final = 1.0  # seconds after which a blocked thread looks whether its holder is real
 
 
 class _Ready:
-    """An awaitable that is already done, at the price of one empty tuple iterator.
+    """An awaitable that is already done: its iterator is one that has ended, always the same.
 
     It is false, so that one release serves both ``__exit__`` and ``__aexit__``.
     """
@@ -41,7 +42,9 @@ class _Ready:
     __slots__ = ("__await__",)
 
     def __init__(self) -> None:
-        self.__await__ = ().__iter__
+        ended = iter(())
+        next(ended, None)  # from now on it changes no more, whoever asks it
+        self.__await__ = ended.__iter__
 
     def __bool__(self) -> bool:
         return False

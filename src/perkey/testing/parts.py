@@ -28,6 +28,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from perkey.testing.points import Point
 
 
@@ -269,6 +271,12 @@ def _point(point: Point) -> list[Any]:
     return [point.name, point.error, point.lost, point.chosen]
 
 
+def _struct(thing: Any) -> list[Any]:
+    """Made in C, but all it has are its fields and what Python code added."""
+    fields = [getattr(thing, name, NotImplemented) for name in type(thing).__struct_fields__]
+    return [type(thing), *fields, *attributes(thing)]
+
+
 # ------------------------------------------------------------ instances of Python classes
 
 
@@ -318,6 +326,8 @@ def find(kind: type) -> Parts | Special:
     known = _known()
     if kind in known:
         return known[kind]
+    if issubclass(kind, msgspec.Struct):
+        return _struct
     base: type = kind
     while base not in known:
         if base is object:

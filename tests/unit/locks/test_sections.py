@@ -446,3 +446,93 @@ def test_advice() -> None:
     assert Sections.advise(100, at_most=0.1).sections == 1024
     with pytest.raises(errors.UsageError):
         Sections.advise(0)
+
+
+# ---------------------------------------------------------------------- what is remembered
+
+
+@pytest.mark.parametrize("options", KINDS)
+def test_a_hold_taken_before_the_first_use_is_as_good_as_a_later_one(options: Any) -> None:
+    sections = Sections(**options)
+    early = sections.hold
+    with early("k"):
+        pass
+    assert type(early("k")) is type(sections.hold("k"))
+    with (
+        early("k", timeout=1),
+        pytest.raises(errors.NestedSection)
+        if "profile" not in options
+        else (contextlib.nullcontext()),
+        sections("k", 1),
+    ):
+        pass
+
+
+def test_an_array_remembers_few_keys_and_finds_the_others_again() -> None:
+    sections = Sections(2)
+    for key in range(1000):
+        with sections(key):
+            assert sections.hold.cache_info().currsize <= 16
+    assert sections.statistics().acquisitions == 1000
+
+
+@pytest.mark.parametrize("options", KINDS)
+async def test_the_time_left_of_one_group_is_not_that_of_another(options: Any) -> None:
+    """The entries that an array remembers are everybody's; a limit on them would be, too."""
+    sections = Sections(4, hash=int, **options)
+
+    async def wait_long() -> None:
+        async with sections.many([1], timeout=60):
+            pass
+
+    async def hold() -> None:
+        async with sections(1):
+            patient = asyncio.create_task(wait_long())
+            await asyncio.sleep(0)
+            with pytest.raises(errors.Timeout):
+                await asyncio.create_task(enter_many(sections, [1], 0.01))
+        await patient
+
+    await asyncio.create_task(hold())
+    assert sections._table.claims == {}
+
+
+async def enter_many(sections: Sections, keys: list[int], timeout: float) -> None:
+    async with sections.many(keys, timeout=timeout):
+        raise AssertionError("entered a taken section")
+
+
+@pytest.mark.parametrize("options", KINDS)
+async def test_entries_may_stand_in_exit_stacks(options: Any) -> None:
+    """``ExitStack`` asks the class for the methods, not the object."""
+    tasks = Sections(**options)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(tasks("a"))
+        assert await asyncio.create_task(tries(tasks, "a"))
+
+    def threads() -> None:
+        sections = Sections(**options)
+        for timeout in (None, 1):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(sections("a", timeout))
+                with Crew() as crew:
+                    assert crew.call(sections.try_acquire, "a") is None
+        with sections("a"):
+            pass
+
+    await asyncio.to_thread(threads)
+
+
+async def tries(sections: Sections, key: str) -> bool:
+    return sections.try_acquire(key) is None
+
+
+async def test_what_is_awaited_uncontended_may_be_awaited_in_any_way() -> None:
+    locks = Sections()
+    for use in (asyncio.wait_for(locks("k").__aenter__(), 1), asyncio.ensure_future(once(locks))):
+        await use
+        await locks("k").__aexit__(None, None, None)
+
+
+async def once(locks: Any) -> None:
+    await locks("k").__aenter__()
