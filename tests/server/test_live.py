@@ -177,3 +177,26 @@ def test_tokens_and_keys_are_not_in_the_log(tmp_path: Path) -> None:
         log = server.log.read_text()
         assert token not in log
         assert "a-secret-key" not in log
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_open_streams_do_not_hold_it_up(server: PerkeyHttp, reads: bool) -> None:
+    """Also where a client has stopped reading what it asked for."""
+    ask = b"GET /v1/events HTTP/1.1\r\n" + HOST + b"\r\n"
+    with socket.socket() as stream:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stream.connect((base.HOST, server.port))
+        stream.settimeout(30)
+        stream.sendall(ask)
+        seen = b""
+        while b"event: synced" not in seen:
+            seen += stream.recv(4096)
+        for n in range(1 if reads else 400):
+            key = f"{n:04}{'x' * (1 if reads else 500)}"
+            assert put(server.port, key, 1, if_none_match="*") == 201
+        process = psutil.Process(server.pid)
+        process.send_signal(signal.SIGTERM)
+        while reads and (chunk := stream.recv(4096)):
+            seen += chunk
+        assert process.wait(30) == 0
+        assert not reads or seen.endswith(b"0\r\n\r\n"), "the stream ended in good order"

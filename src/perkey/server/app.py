@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from perkey.clock import SYSTEM, Clock
 from perkey.errors import LimitExceeded, PerkeyError
-from perkey.server import documents, meta, problems, records
+from perkey.server import documents, events, meta, metrics, problems, records
 from perkey.server.calls import Call, parse_query
 from perkey.server.refusals import (
     BadRequest,
@@ -22,19 +22,13 @@ from perkey.server.refusals import (
     SlowRequest,
     WrongHost,
 )
+from perkey.server.replies import ALWAYS
 from perkey.server.routes import Route, Table
 from perkey.server.services import Services
 from perkey.server.settings import Settings
 from perkey.stores import AsyncStore
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-ALWAYS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-]
-"""Sent with every answer."""
 CLOSE = (b"connection", b"close")
 
 _log = logging.getLogger("perkey.server")
@@ -42,7 +36,13 @@ _log = logging.getLogger("perkey.server")
 
 def routes() -> list[Route]:
     """Everything this server answers to."""
-    return [*documents.ROUTES, *records.ROUTES, *meta.ROUTES]
+    return [
+        *documents.ROUTES,
+        *records.ROUTES,
+        *events.ROUTES,
+        *meta.ROUTES,
+        *metrics.ROUTES,
+    ]
 
 
 def application(
@@ -50,6 +50,20 @@ def application(
 ) -> Application:
     """The ASGI application on an open store; the caller closes the store, after it has ended."""
     return Application(Services(store, settings or Settings(), clock), routes())
+
+
+class _Slot:
+    """One request's place among those that are being worked on."""
+
+    def __init__(self, app: Application) -> None:
+        self._app: Application | None = app
+        app.running += 1
+
+    def release(self) -> None:
+        """Give it back; more than once is harmless."""
+        if self._app is not None:
+            self._app.running -= 1
+            self._app = None
 
 
 class Gone(Exception):
@@ -62,7 +76,7 @@ class Application:
     def __init__(self, services: Services, table: Sequence[Route]) -> None:
         self.services = services
         self.table = Table(table)
-        self._running = 0
+        self.running = 0
         self._buffered = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,41 +86,47 @@ class Application:
         if scope["type"] != "http":
             return None  # no web sockets here; the server refuses what is not accepted
         settings = self.services.settings
-        if self._running >= settings.requests:
+        if self.running >= settings.requests:
             full = Overloaded(
-                f"{self._running} requests are being worked on and the limit is "
+                f"{self.running} requests are being worked on and the limit is "
                 f"{settings.requests}; nothing was done, send it again later"
             )
             return await _send(problems.answer(full), scope, send, close=True)
-        self._running += 1
+        slot = _Slot(self)
         try:
-            return await self._serve(scope, receive, send)
+            return await self._serve(scope, receive, send, slot)
         finally:
-            self._running -= 1
+            slot.release()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                await self.services.feed.start()
                 self.services.ready = True
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self.stop()
+                await self.services.feed.ended()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
     def stop(self) -> None:
         """Be ready no more, and let the streams end.  More than once is harmless."""
         self.services.ready = False
+        self.services.feed.stop()
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, slot: _Slot) -> None:
+        began = self.services.clock.monotonic()
         buffered = [0]
         arrived = False
+        path = "(none)"
         try:
             route, call = self._admitted(scope)
+            path = route.path
             call.body = await self._body(scope, receive, buffered)
             arrived = True
-            call.receive, call.send = receive, send
+            call.receive, call.send, call.release = receive, send, slot.release
             response = await route.handler(call)
         except Gone:
             return None
@@ -123,6 +143,12 @@ class Application:
             response = problems.answer(PerkeyError("the server failed; its log says why"))
         finally:
             self._buffered -= buffered[0]
+        stream = isinstance(response, events.Sent)
+        seconds = 0.0 if stream else self.services.clock.monotonic() - began
+        method = scope["method"] if path != "(none)" else "(none)"
+        self.services.meters.count(method, path, response.status_code, seconds)
+        if stream:
+            return None
         return await _send(response, scope, send, close=not arrived and _has_body(scope))
 
     # ------------------------------------------------------------------ letting in
@@ -244,8 +270,6 @@ def _raw_path(scope: Scope) -> bytes:
 
 async def _send(response: Response, scope: Scope, send: Send, *, close: bool = False) -> None:
     """Send an answer; the body of an answer to ``HEAD`` stays here."""
-    if response.status_code == 0:  # a stream that has been sent already
-        return
     headers = [*response.raw_headers, *ALWAYS, *([CLOSE] if close else [])]
     status = response.status_code
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from perkey.errors import InvalidValue
 from perkey.flows.documents import Write
@@ -39,6 +39,14 @@ def decoded(raw: bytes) -> str:
         raise BadRequest("expected percent-encoded UTF-8 in the path and the query") from None
 
 
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
+
+
+async def _nobody(message: Message) -> None:
+    pass
+
+
 @dataclass(slots=True)
 class Call:
     """A request that was let in."""
@@ -50,9 +58,11 @@ class Call:
     query: dict[str, str] = field(default_factory=dict)
     caller: Caller = LOCAL
     body: bytes = b""
-    receive: Receive | None = None
-    send: Send | None = None
+    receive: Receive = _nothing
+    send: Send = _nobody
     """For streams only; every other handler returns its answer."""
+    release: Callable[[], None] = lambda: None
+    """A stream calls it once it is let in: it is no request that is being worked on any more."""
 
     @property
     def method(self) -> str:

@@ -53,6 +53,13 @@ class Guarded(HttpToolsProtocol):
         if not self.transport.is_closing():
             super().on_headers_complete()
 
+    def shutdown(self) -> None:
+        """The server stops: an event stream whose reader does not read cannot end by itself."""
+        super().shutdown()
+        stuck = self.flow.write_paused and self.scope is not None
+        if stuck and self.scope["path"].endswith("/v1/events"):
+            self.transport.abort()
+
     def _check(self) -> None:
         too_many = self._lines > self.settings.head_lines
         if (too_many or self._size > self.settings.head_bytes) and not self.transport.is_closing():

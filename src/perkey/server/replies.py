@@ -22,6 +22,13 @@ COMPRESS_FROM = 1024
 """Shorter bodies are not worth compressing, in bytes."""
 OFF_THE_LOOP_FROM = 128 * 1024
 """Longer ones are compressed on a thread, in bytes."""
+ALWAYS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+"""Sent with every answer."""
 _encode = msgspec.json.encode
 _GZIP = re.compile(r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?(?=,|$)", re.IGNORECASE)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from perkey.clock import Clock
 from perkey.flows.documents import Book
+from perkey.server.feed import Feed
 from perkey.server.identity import Tokens
+from perkey.server.metrics import Meters
 from perkey.server.settings import Settings
 from perkey.stores import AsyncStore
 
@@ -18,5 +20,7 @@ class Services:
         self.clock = clock
         self.tokens = Tokens(settings.tokens, clock)
         self.book = Book(store.limits)
+        self.feed = Feed(store)
+        self.meters = Meters()
         self.ready = False
         """From when the server has started until it is told to stop."""

@@ -1,0 +1,164 @@
+"""``GET /v1/events``: every change as a server-sent event, on one stream.
+
+The ``id`` of an event names the place right behind it in the store's own order, so a client
+that comes back with ``Last-Event-ID`` goes on there without a gap or a repetition, also after
+a restart of the server and on another replica; where that is impossible it is told ``gap``,
+and reads again what it shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.responses import Response
+
+from perkey.errors import PerkeyError
+from perkey.server.calls import Call
+from perkey.server.feed import Feed
+from perkey.server.refusals import Overloaded
+from perkey.server.replies import ALWAYS, moment
+from perkey.server.routes import Route
+from perkey.store.record import Page, Record
+
+RETRY_MS = 1000
+"""How long a client waits before it comes back."""
+NAMES = {"d": "document", "b": "board"}
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The data of an event: which version of what, never its value."""
+
+    key: str
+    version: int
+    by: str
+    at: str
+    base: int
+    deleted: bool = False
+
+
+class Sent(Response):
+    """Stands for an answer that has been sent already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+async def events(call: Call) -> Response:
+    """Changes from now on, or from behind ``Last-Event-ID``."""
+    feed, settings = call.services.feed, call.services.settings
+    if feed.streams >= settings.event_clients:
+        raise Overloaded(
+            f"{feed.streams} event streams are open and the limit is {settings.event_clients}"
+        )
+    prefix = call.text("prefix")
+    last = call.header("last-event-id") or call.text("after")
+    call.release()
+    await _Stream(call, feed, prefix, last).run()
+    return Sent()
+
+
+class _Stream:
+    """One client."""
+
+    def __init__(self, call: Call, feed: Feed, prefix: str, last: str) -> None:
+        self._call = call
+        self._feed = feed
+        self._prefix = prefix
+        self._last = last
+        self._waker = asyncio.Event()
+
+    async def run(self) -> None:
+        """Send until the client goes away, reads too slowly, or the server stops."""
+        settings = self._call.services.settings
+        gone = asyncio.ensure_future(self._gone())
+        gone.add_done_callback(lambda task: self._waker.set())
+        self._feed.join(self._waker)
+        try:
+            await self._call.send({"type": "http.response.start", "status": 200,
+                                   "headers": [*HEADERS, *ALWAYS]})  # fmt: skip
+            async for text in self._texts(gone):
+                async with asyncio.timeout(settings.event_send_s):
+                    await self._send(text)
+            await self._send(b"", more=False)
+        except TimeoutError:
+            return  # too slow a reader: it comes back and goes on where it was
+        finally:
+            self._feed.leave(self._waker)
+            gone.cancel()
+
+    async def _send(self, text: bytes, *, more: bool = True) -> None:
+        await self._call.send({"type": "http.response.body", "body": text, "more_body": more})
+
+    async def _gone(self) -> None:
+        while (await self._call.receive())["type"] != "http.disconnect":
+            pass
+
+    async def _texts(self, gone: asyncio.Future[None]) -> AsyncIterator[bytes]:
+        feed = self._feed
+        cursor = feed.cursor
+        yield b"retry: %d\n\n" % RETRY_MS
+        if self._last:
+            known = await feed.position(self._last)
+            if known is None:
+                yield self._event("gap", cursor, b"{}")
+            cursor = cursor if known is None else known
+        synced = False
+        while not feed.stopping and not gone.done():
+            self._waker.clear()
+            try:
+                page = await feed.after(cursor)
+            except PerkeyError:
+                return  # the store cannot be read: the client comes back
+            text = self._page(page, cursor)
+            cursor = page.cursor
+            if page.live and not synced:
+                synced = True
+                text += self._event("synced", cursor, b"{}")
+            if text:
+                yield text
+            if page.live and not self._waker.is_set():
+                try:
+                    async with asyncio.timeout(self._call.services.settings.ping_s):
+                        await self._waker.wait()
+                except TimeoutError:
+                    yield b": ping\n\n"
+
+    def _page(self, page: Page, cursor: str) -> bytes:
+        parts = [self._event("gap", cursor, b"{}")] if page.gap else []
+        for record, behind in zip(page.records, page.cursors, strict=True):
+            if self._wants(record):
+                name = NAMES.get(record.key[0], "record")
+                parts.append(self._event(name, behind, _data(record)))
+        return b"".join(parts)
+
+    def _wants(self, record: Record) -> bool:
+        name = record.key[2:]
+        return name.startswith(self._prefix) and self._call.caller.covers(name)
+
+    def _event(self, name: str, cursor: str, data: bytes) -> bytes:
+        told = self._feed.identified(cursor)
+        return f"event: {name}\nid: {told}\ndata: ".encode() + data + b"\n\n"
+
+
+def _data(record: Record) -> bytes:
+    """One line: JSON has no line breaks of its own."""
+    return msgspec.json.encode(
+        Change(
+            record.key[2:],
+            record.version,
+            record.by,
+            moment(record.at),
+            record.base,
+            record.deleted,
+        )
+    )
+
+
+ROUTES = [Route("GET", "/v1/events", events, query=("prefix", "after"))]
