@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 import perkey
 from perkey.store.backends import postgres_queries as sql
+from perkey.store.backends.postgres_arrays import adapt, bigints, byteas, texts
+from perkey.store.backends.postgres_wire import Wire
 from perkey.store.keys import Key
 from tests.servers.postgres import Postgres
 
@@ -56,13 +58,27 @@ def test_changes_of_a_key_come_in_order_whoever_began_first(
             (head,) = store.backend.read([Key("d/inverted")])
             assert head is not None
             later = replace(head, version=2, op="later")
-            plain.execute(sql.UPDATE_HEADS, sql.columns([later]))
-            plain.execute(sql.INSERT_VERSIONS, sql.columns([later]))
+            wire = Wire(plain, prepare=False)
+            wire.ask((sql.WRITE, sql.columns([later], [sql.MOVED + sql.KEPT])))
             assert store.backend.changes("d/inverted", begin, 10).records == []
         page = store.backend.changes("d/inverted", begin, 10)
         assert [record.version for record in page.records] == [1, 2]
         rest = store.backend.changes("d/inverted", page.cursors[0], 10)
         assert [record.version for record in rest.records] == [2]
+
+
+def test_columns_arrive_as_they_are(plain: psycopg.Connection) -> None:
+    adapt(plain)
+    cases: list[tuple[bytes, str, list[object]]] = [
+        (byteas([b"", None, b"\0\xff" * 3000]), "bytea", [b"", None, b"\0\xff" * 3000]),
+        (byteas([]), "bytea", []),
+        (texts(["", "é \U0001f600", 'a"b,{}']), "text", ["", "é \U0001f600", 'a"b,{}']),
+        (bigints([0, -1, 2**63 - 1, -(2**63)]), "bigint", [0, -1, 2**63 - 1, -(2**63)]),
+        (bigints([]), "bigint", []),
+    ]
+    for encoded, kind, expected in cases:
+        (found,) = plain.execute(f"SELECT %s::{kind}[]".encode(), (encoded,)).fetchone()
+        assert found == expected
 
 
 def test_sessions_that_the_server_ended_are_replaced(

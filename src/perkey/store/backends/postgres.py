@@ -25,6 +25,8 @@ from perkey.errors import (
 )
 from perkey.store.abc import Backend
 from perkey.store.backends import postgres_queries as sql
+from perkey.store.backends.postgres_arrays import adapt, byteas
+from perkey.store.backends.postgres_wire import Wire
 from perkey.store.evaluate import Batch, Unit
 from perkey.store.examine import Found
 from perkey.store.keys import Key, keeps_history
@@ -64,6 +66,7 @@ class PostgresBackend:
         self._location = location
         self._clock = clock
         self._connection: psycopg.Connection[Any] | None = None
+        self._wire: Wire | None = None
         self._latest = 0
 
     # --------------------------------------------------------------------- connection
@@ -91,7 +94,7 @@ class PostgresBackend:
             **options,
         }
         try:
-            return psycopg.connect(
+            connection = psycopg.connect(
                 host=place.host or None,
                 port=place.port,
                 user=place.user,
@@ -105,6 +108,8 @@ class PostgresBackend:
             raise StoreUnavailable(
                 f"PostgreSQL at {place} cannot be reached: {self._said(error)}"
             ) from None
+        adapt(connection)
+        return connection
 
     def _said(self, error: BaseException) -> str:
         """The server's words, without a password that may stand in them."""
@@ -201,10 +206,11 @@ class PostgresBackend:
         """``_lock``, once more on a new connection if the old one turns out to be gone."""
         try:
             return self._lock(batch)
-        except psycopg.OperationalError:
-            if self._connection is not None and not self._connection.broken:
+        except psycopg.OperationalError as error:
+            alive = self._connection is not None and not self._connection.broken
+            if alive and not isinstance(error, pg.AdminShutdown | pg.CrashShutdown):
                 raise
-        self._rollback()
+        self._hang_up()
         return self._lock(batch)
 
     def _lock(self, batch: Batch) -> tuple[dict[Key, Record | None], int]:
@@ -216,16 +222,19 @@ class PostgresBackend:
             left = batch.deadline - self._clock.monotonic()
         if left <= 0:
             raise Timeout("the time was up before the store was asked; nothing was done")
-        with connection.pipeline():
-            connection.execute("BEGIN")
-            connection.execute(f"SET LOCAL lock_timeout = {max(1, int(left * 1000))}")
-            rows = connection.execute(sql.LOCKED_HEADS, ([key.encode() for key in keys],))
-            now = connection.execute(sql.NOW)
+        wanted = b"%d" % max(1, int(left * 1000)), byteas(map(str.encode, keys))
+        _, answer = self._wired(connection).ask((sql.BEGIN, ()), (sql.LOCKED_HEADS, wanted))
+        now, found = sql.locked(answer)
         heads: dict[Key, Record | None] = dict.fromkeys(keys)
-        for row in rows.fetchall():
-            found = sql.record(row)
-            heads[Key(found.key)] = found
-        return heads, self._not_before(now.fetchone())
+        heads.update((Key(record.key), record) for record in found)
+        self._latest = max(self._latest, now)
+        return heads, self._latest
+
+    def _wired(self, connection: psycopg.Connection[Any]) -> Wire:
+        if self._wire is None or self._wire.connection is not connection:
+            prepare = self._location.options.get("prepare", "yes") == "yes"
+            self._wire = Wire(connection, prepare=prepare)
+        return self._wire
 
     def _fresh(self) -> psycopg.Connection[Any]:
         """A connection that is certainly not inside an earlier transaction."""
@@ -238,22 +247,31 @@ class PostgresBackend:
     def _commit(self, batch: Batch, unit: Unit, heads: dict[Key, Record | None]) -> None:
         """Write a unit's last record per key and all its versions, and commit, in one trip."""
         last = {record.key: record for record in unit.writes}
-        new = [record for key, record in last.items() if heads.get(Key(key)) is None]
-        old = [record for key, record in last.items() if heads.get(Key(key)) is not None]
         kept = [record for record in unit.writes if keeps_history(record.key)]
+        kinds = []
+        for record in unit.writes:
+            head = sql.NEW if heads.get(Key(record.key)) is None else sql.MOVED
+            kind = head if record is last[record.key] else 0
+            kinds.append(kind + sql.KEPT * keeps_history(record.key))
         connection = self._connected()
+        write = sql.WRITE, sql.columns(unit.writes, kinds)
+        wire = self._wired(connection)
         batch.committing = unit
-        with connection.pipeline():
-            for statement, records in (
-                (sql.INSERT_HEADS, new),
-                (sql.UPDATE_HEADS, old),
-                (sql.INSERT_VERSIONS, kept),
-            ):
-                if records:
-                    connection.execute(statement, sql.columns(records))
-            self._retain(connection, kept)
-            connection.execute("COMMIT")
+        if self._retains(kept):
+            wire.ask(write)
+            with connection.pipeline():
+                self._retain(connection, kept)
+                connection.execute("COMMIT")
+        else:
+            wire.ask(write, (sql.COMMIT, ()))
         batch.committing = None
+
+    def _retains(self, kept: Sequence[Record]) -> bool:
+        """Whether one of these may bring older versions over the limits."""
+        keep = self.limits.keep_versions
+        return bool(kept) and (
+            self.limits.keep_s is not None or any(record.version > keep for record in kept)
+        )
 
     def _retain(self, connection: psycopg.Connection[Any], kept: Sequence[Record]) -> None:
         """Drop versions beyond the limits, and note that they are gone."""
@@ -315,7 +333,7 @@ class PostgresBackend:
         return self._not_before(self._reading(lambda c: c.execute(sql.NOW).fetchone()))
 
     def read(self, keys: Sequence[Key]) -> list[Record | None]:
-        wanted = [key.encode() for key in keys]
+        wanted = byteas(map(str.encode, keys))
         rows = self._reading(lambda c: c.execute(sql.HEADS, (wanted,)).fetchall())
         heads = {record.key: record for record in map(sql.record, rows)}
         return [heads.get(key) for key in keys]

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from psycopg.pq.abc import PGresult
+
+from perkey.store.backends.postgres_arrays import bigints, byteas, texts
 from perkey.store.record import Record
 
 LOCK_ID = 0x7065726B6579
@@ -40,27 +43,41 @@ SCHEMA_VERSION = "SELECT schema_version FROM perkey_facts"
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 _COLUMNS = 'key, version, body, "by", at, op, ops, fence, base'
-HEADS = f"SELECT {_COLUMNS} FROM perkey_heads WHERE key = ANY(%s)"
-LOCKED_HEADS = f"{HEADS} ORDER BY key FOR UPDATE"
+HEADS = f"SELECT {_COLUMNS} FROM perkey_heads WHERE key = ANY(%s::bytea[])"
+# The sub-select runs once, before the first lock is waited for; the time is told after the last
+# lock, in every row of at least one.
+LOCKED_HEADS = (
+    f"WITH h AS MATERIALIZED (SELECT {_COLUMNS} FROM perkey_heads WHERE key = ANY(CASE WHEN "
+    "(SELECT set_config('lock_timeout', $1, true)) <> '' THEN $2::bytea[] END) "
+    "ORDER BY key FOR UPDATE) "
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint, h.* "
+    "FROM (SELECT count(*) FROM h) AS c LEFT JOIN h ON true"
+).encode()
 
-_ROWS = (
-    "unnest(%s::bytea[], %s::bigint[], %s::bytea[], %s::bytea[], %s::bigint[], %s::text[], "
-    f"%s::text[], %s::bigint[], %s::bigint[]) AS r({_COLUMNS})"
-)
+BEGIN, COMMIT = b"BEGIN", b"COMMIT"
+
+NEW, MOVED, KEPT = 1, 2, 4
+"""What becomes of a record: its key's first head, a head over another one, a version to keep."""
 # No ON CONFLICT: a key that another process made meanwhile must fail the whole commit.
-INSERT_HEADS = f"INSERT INTO perkey_heads ({_COLUMNS}) SELECT * FROM {_ROWS}"
-UPDATE_HEADS = (
-    'UPDATE perkey_heads AS h SET version = r.version, body = r.body, "by" = r."by", at = r.at, '
-    "op = r.op, ops = r.ops, fence = r.fence, base = r.base "
-    f"FROM {_ROWS} WHERE h.key = r.key"
-)
 # A transaction may get its number while it waits for a row, so the numbers of a key's versions
 # can go down.  A version's place is never before that of the one under it, which is committed.
-INSERT_VERSIONS = (
-    f"INSERT INTO perkey_versions ({_COLUMNS}, xid) SELECT {_COLUMNS}, greatest("
-    "pg_current_xact_id(), (SELECT v.xid FROM perkey_versions AS v WHERE v.key = r.key "
-    f"ORDER BY v.version DESC LIMIT 1)) FROM {_ROWS}"
-)
+WRITE = f"""
+    WITH r AS MATERIALIZED (
+        SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[],
+            $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[])
+            AS r({_COLUMNS}, kind)
+    ), new AS (
+        INSERT INTO perkey_heads ({_COLUMNS}) SELECT {_COLUMNS} FROM r WHERE kind & {NEW} <> 0
+    ), moved AS (
+        UPDATE perkey_heads AS h SET version = r.version, body = r.body, "by" = r."by",
+            at = r.at, op = r.op, ops = r.ops, fence = r.fence, base = r.base
+        FROM r WHERE h.key = r.key AND r.kind & {MOVED} <> 0
+    )
+    INSERT INTO perkey_versions ({_COLUMNS}, xid)
+    SELECT {_COLUMNS}, greatest(pg_current_xact_id(), (SELECT v.xid FROM perkey_versions AS v
+        WHERE v.key = r.key ORDER BY v.version DESC LIMIT 1))
+    FROM r WHERE kind & {KEPT} <> 0
+""".encode()
 
 NOTE_DROPPED = """
     INSERT INTO perkey_dropped (key, xid, seq)
@@ -108,19 +125,54 @@ DESCRIBE = """
 """
 
 
-def columns(records: Sequence[Record]) -> list[list[object]]:
-    """The parameters of a statement over many rows: one list a column."""
+def columns(records: Sequence[Record], kinds: Sequence[int]) -> list[bytes]:
+    """The parameters of ``WRITE``: one array a column."""
     return [
-        [record.key.encode() for record in records],
-        [record.version for record in records],
-        [record.body for record in records],
-        [record.by.encode() for record in records],
-        [record.at for record in records],
-        [record.op for record in records],
-        [record.ops for record in records],
-        [record.fence for record in records],
-        [record.base for record in records],
+        byteas(record.key.encode() for record in records),
+        bigints(record.version for record in records),
+        byteas(record.body for record in records),
+        byteas(record.by.encode() for record in records),
+        bigints(record.at for record in records),
+        texts(record.op for record in records),
+        texts(record.ops for record in records),
+        bigints(record.fence for record in records),
+        bigints(record.base for record in records),
+        bigints(kinds),
     ]
+
+
+def locked(result: PGresult) -> tuple[int, list[Record]]:
+    """(the store's time, the heads) that ``LOCKED_HEADS`` answered."""
+    get = result.get_value
+    found: list[Record] = []
+    for row in range(result.ntuples):
+        key, version, body, by, at, op, ops, fence, base = (get(row, n) for n in range(1, 10))
+        if key is not None:
+            numbers = _number(version), _number(at), _number(fence), _number(base)
+            found.append(
+                Record(
+                    key.decode(),
+                    numbers[0],
+                    body,
+                    _text(by),
+                    numbers[1],
+                    _text(op),
+                    _text(ops),
+                    numbers[2],
+                    numbers[3],
+                )
+            )
+    return _number(get(0, 0)), found
+
+
+def _number(value: bytes | None) -> int:
+    assert value is not None
+    return int.from_bytes(value, "big", signed=True)
+
+
+def _text(value: bytes | None) -> str:
+    assert value is not None
+    return value.decode()
 
 
 def record(row: Sequence[object]) -> Record:
