@@ -28,18 +28,16 @@ async def run(flow: steps.Flow[T], core: Core) -> T:
             result: T = stop.value
             return result
         try:
-            answer = await _PERFORM[type(step)](core, step)
+            if type(step) is steps.Transact:  # the one that matters most, without a detour
+                answer = await core.transact_async(prepare(core, step), step.timeout)
+                if answer.error is not None:
+                    raise answer.error
+            else:
+                answer = await _PERFORM[type(step)](core, step)
             send = flow.send
         except BaseException as error:
             answer = error
             send = flow.throw
-
-
-async def _transact(core: Core, step: steps.Transact) -> Any:
-    outcome = await core.transact_async(prepare(core, step), step.timeout)
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome
 
 
 async def _call(core: Core, step: steps.Call) -> Any:
@@ -96,7 +94,6 @@ async def _emit(core: Core, step: steps.Emit) -> None:
 
 
 _PERFORM: dict[type, Callable[[Core, Any], Awaitable[Any]]] = {
-    steps.Transact: _transact,
     steps.Call: _call,
     steps.Attend: _attend,
     steps.Read: _read,

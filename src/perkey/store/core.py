@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -65,11 +65,13 @@ class Core:
         wait = self.limits.timeout_s if timeout is None else seconds(timeout)
         return self._committer.submit(transaction, wait)
 
-    async def transact_async(self, transaction: Transaction, timeout: float | None) -> Outcome:
-        """Commit without blocking the loop."""
+    def transact_async(
+        self, transaction: Transaction, timeout: float | None
+    ) -> Coroutine[Any, Any, Outcome]:
+        """Commit without blocking the loop; to be awaited."""
         self.check(transaction)
         wait = None if timeout is None else seconds(timeout)
-        return await self._committer.submit_async(transaction, wait)
+        return self._committer.submit_async(transaction, wait)
 
     def check(self, transaction: Transaction) -> None:
         """Refuse, before anything runs, what this store cannot do in one commit."""
@@ -106,13 +108,14 @@ class Core:
         observers = self.observers
         size = len(transactions)
         wrote = False
+        slow = self.limits.slow_fn_s
         for transaction, outcome in zip(transactions, outcomes, strict=True):
             if outcome.writes:
                 wrote = True
                 self._committed(transaction, outcome, size)
             elif outcome.replayed:
                 observers.tell(events.Replayed(transaction.op, transaction.by))
-            if outcome.seconds > self.limits.slow_fn_s:
+            if outcome.seconds > slow:
                 names = names_of(transaction.keys)
                 observers.tell(events.SlowFunction(names, transaction.by, outcome.seconds))
         if wrote:

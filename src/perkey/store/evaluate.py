@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from perkey.clock import SYSTEM, Clock
 from perkey.errors import ImpureMutation, LeaseLost, LimitExceeded, OutcomeUnknown, UsageError
@@ -25,22 +26,20 @@ FindOp = Callable[[str, int], str | None]
 """(key, version) -> the op that made it, from history; None where the store no longer knows."""
 
 
-@dataclass(slots=True)
-class Unit:
+class Unit(msgspec.Struct, eq=False):
     """What one commit would write, and what each of its callers would be told."""
 
-    writes: list[Record] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    writes: list[Record] = []
+    outcomes: list[Outcome] = []
     settled: bool = False
     """An earlier attempt of this batch had landed already: write nothing, answer this."""
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     """Transactions that share one commit, and the attempts at it whose fate is not known."""
 
     transactions: Sequence[Transaction]
-    doubts: list[Unit] = field(default_factory=list)
+    doubts: list[Unit] = []
     committing: Unit | None = None
     """Set by the backend from just before a commit until its reply; what stands here when
     ``apply`` raises may or may not have landed."""
@@ -71,7 +70,16 @@ class Batch:
         """All declared keys, sorted, without doubles."""
         if len(self.transactions) == 1:
             return list(self.transactions[0].keys)
-        return sorted({key for each in self.transactions for key in each.keys})
+        return sorted(self.blank)
+
+    @property
+    def blank(self) -> Heads:
+        """All declared keys, without their heads yet; in no order."""
+        heads: Heads = {}
+        for each in self.transactions:
+            for key in each.keys:
+                heads[key] = None
+        return heads
 
     def resolve(self, heads: Heads, find_op: FindOp) -> Unit | None:
         """The attempt in doubt that has landed, as settled; None where none of them has.
@@ -96,6 +104,7 @@ class Batch:
         if earlier is not None:
             return earlier
         unit = Unit()
+        outcomes, writes = unit.outcomes, unit.writes
         overlay = dict(heads)
         elapsed = self.clock.monotonic
         started = elapsed()
@@ -103,8 +112,8 @@ class Batch:
             outcome = evaluate(transaction, overlay, now, self.value_bytes)
             ended = elapsed()
             outcome.seconds, started = ended - started, ended
-            unit.outcomes.append(outcome)
-            unit.writes.extend(outcome.writes)
+            outcomes.append(outcome)
+            writes += outcome.writes
         return unit
 
 
@@ -144,7 +153,8 @@ def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
     if txn.fence is not None:
         check_fence(txn.fence, heads[txn.fence.lease], now)
     own = {key: heads[key] for key in txn.keys}
-    tx = Tx(own, txn.by, now)
+    by, op = txn.by, txn.op
+    tx = Tx(own, by, now)
     result = txn.fn(tx)
     check_result(result)
     puts = tx.finish()
@@ -159,7 +169,7 @@ def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
     writes = [_record(txn, key, put, own[key], now, value_bytes) for key, put in puts.items()]
     for key, body in tx.appends.items():
         _check_size(key, body, value_bytes)
-        writes.append(Record(key, 1, body, txn.by, now, txn.op))
+        writes.append(Record(key, 1, body, by, now, op))
     return Outcome(result, None, tuple(writes))
 
 

@@ -10,8 +10,10 @@ RECENT_OPS_CHARS = 300
 """How much text a record spends on remembering earlier writes by their ``op``: about 16."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """One version of one key, as the store keeps it.
+
+    Texts, bytes and numbers only, so the garbage collector need not look at it.
 
     ``version`` counts 1, 2, 3 ... per key and is never used again, not even after a delete
     and a re-create: a delete leaves a tombstone (``body is None``) that goes on counting.
@@ -56,7 +58,7 @@ def following(head: Record | None) -> tuple[int, str, int]:
         return 1, "", 0
     ops = f"{head.op} {head.ops}" if head.ops else head.op
     if len(ops) > RECENT_OPS_CHARS:
-        ops = ops[:RECENT_OPS_CHARS].rpartition(" ")[0]
+        ops = ops[: ops.rfind(" ", 0, RECENT_OPS_CHARS)]
     return head.version + 1, ops, head.fence
 
 

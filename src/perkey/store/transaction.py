@@ -6,19 +6,18 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType
-from typing import Any
+from types import AsyncGeneratorType, CodeType, FunctionType, GeneratorType
+from typing import Any, NoReturn
 
 import msgspec
 
 from perkey.errors import NotFound, UndeclaredKey, UsageError
 from perkey.store import codec
-from perkey.store.keys import Key, keeps_history, names_of, stored
+from perkey.store.keys import DOCUMENTS, Key, keeps_history, names_of, stored
 from perkey.store.record import Record
 
 Fn = Callable[["Tx"], Any]
 
-_ABSENT = object()
 _PLAIN = frozenset({type(None), bool, int, float, str, dict, list, tuple})
 _LAZY = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
@@ -98,10 +97,10 @@ class Tx:
         """The store's time, in milliseconds since the epoch."""
 
     def __getitem__(self, key: str) -> Any:
-        value = self.get(key, _ABSENT)
-        if value is _ABSENT:
+        body = self.body(key)
+        if body is None:
             raise NotFound(f"there is nothing at {key!r}; use tx.get(key) to allow that", key=key)
-        return value
+        return codec.decode(body)
 
     def get(self, key: str, default: Any = None) -> Any:
         """A fresh copy of the current value, or ``default`` where there is none."""
@@ -126,29 +125,39 @@ class Tx:
 
     def record(self, key: str) -> Record | None:
         """The whole record at the start of this transaction, a tombstone included."""
-        name = key if type(key) is Key else stored(key)
-        heads = self._heads
-        if heads is None or name not in heads:
-            raise self._refusal(key)
-        return heads[name]
+        try:
+            # What is declared was checked then; a key that was not is checked by ``_missing``.
+            return self._heads[key if type(key) is Key else DOCUMENTS + key]  # type: ignore[index]
+        except (KeyError, TypeError):
+            return self._missing(key)
 
     def body(self, key: str) -> bytes | None:
         """The encoded current value: what was assigned here, else what the store has."""
-        name = key if type(key) is Key else stored(key)
-        put = self._puts.get(name)
-        if put is not None and self._heads is not None:
-            return put[0]
-        head = self.record(name)
+        try:
+            name = key if type(key) is Key else DOCUMENTS + key
+            head = self._heads[name]  # type: ignore[index]
+        except (KeyError, TypeError):
+            return self._missing(key)
+        if self._puts and name in self._puts:
+            return self._puts[name][0]  # type: ignore[index]
         return None if head is None else head.body
+
+    def _missing(self, key: str) -> NoReturn:
+        if type(key) is not Key:
+            stored(key)
+        raise self._refusal(key)
 
     def put_body(self, key: str, body: bytes | None, base: int | None = None) -> None:
         """Assign JSON that is already encoded; None deletes.
 
         ``base`` is the version the author had read, where it is not the current one.
         """
-        name = key if type(key) is Key else stored(key)
-        if self._heads is None or name not in self._heads:
-            raise self._refusal(key)
+        try:
+            name = key if type(key) is Key else Key(DOCUMENTS + key)
+            if name not in self._heads:  # type: ignore[operator]
+                self._missing(key)
+        except TypeError:
+            self._missing(key)
         self._puts[name] = (body, base)
 
     def append(self, key: Key, body: bytes) -> None:
@@ -211,6 +220,8 @@ def check_fn(fn: object) -> None:
 def runs_later(fn: Callable[..., object]) -> bool:
     """Whether calling ``fn`` only makes a coroutine or a generator: a ``partial`` and an object
     with ``__call__`` are judged by what they call."""
+    if type(fn) is FunctionType and not fn.__dict__:  # nor is it marked as a coroutine's
+        return bool(fn.__code__.co_flags & _LAZY)
     while True:
         if isinstance(fn, functools.partial):
             fn = fn.func
@@ -226,16 +237,23 @@ def runs_later(fn: Callable[..., object]) -> bool:
 
 def check_result(result: object) -> None:
     """Refuse a result that would only run after the commit."""
-    if type(result) in _PLAIN:
+    kind: Any = type(result)
+    if kind in _PLAIN or not _may_run_later(kind):
         return
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
         result.close()
     elif not (inspect.isawaitable(result) or inspect.isasyncgen(result)):
         return
     raise UsageError(
-        f"the transaction's function returned a {type(result).__name__}, which runs only after "
+        f"the transaction's function returned a {kind.__name__}, which runs only after "
         "the commit; nothing was written: return plain data"
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _may_run_later(kind: type) -> bool:
+    """Whether what ``check_result`` refuses can be of this type."""
+    return hasattr(kind, "__await__") or issubclass(kind, GeneratorType | AsyncGeneratorType)
 
 
 def declared(keys: str | Sequence[str], *extra: Key) -> tuple[Key, ...]:

@@ -18,7 +18,7 @@ from perkey.store.backends import sqlite_queries as queries
 from perkey.store.backends.sqlite_errors import BUSY, code, surely_not_landed, translated
 from perkey.store.backends.sqlite_time import STEP_MS
 from perkey.store.backends.sqlite_turn import FIRST_PAUSE_S, Turn, waited_in_vain
-from perkey.store.evaluate import Batch
+from perkey.store.evaluate import Batch, Heads
 from perkey.store.examine import Found
 from perkey.store.keys import HISTORY_SPACES, Key, keeps_history
 from perkey.store.limits import Limits
@@ -87,7 +87,7 @@ class SqliteBackend:
         try:
             self._begin(batch.deadline)
             now = self.now_ms()
-            heads = self._heads(batch.keys)
+            heads = self._heads(batch.blank)
             unit = batch.evaluate(heads, now, self._find_op)
             if unit.settled or not unit.writes:
                 self._run("ROLLBACK")
@@ -143,16 +143,21 @@ class SqliteBackend:
                 self._run("ROLLBACK")
 
     def _write(self, records: Sequence[Record], heads: Mapping[Key, Record | None]) -> None:
-        kept = [record for record in records if record.key[0] in HISTORY_SPACES]
+        kept: list[Record] = []
+        cells: dict[str, Record] = {}
+        for record in records:
+            key = record.key
+            if key[0] in HISTORY_SPACES:
+                kept.append(record)
+            else:
+                cells[key] = record  # of several versions in one commit only the last one stays
         if kept:
             self._append(kept, heads)
-        if len(kept) < len(records):
-            # Of several versions in one commit only the last one stays.
-            cells = {each.key: each for each in records if each.key[0] not in HISTORY_SPACES}
-            new = [queries.row(each) for each in cells.values() if each.version == 1]
-            moved = [queries.padded_row(each) for each in cells.values() if each.version > 1]
+        if cells:
+            last = cells.values()
+            moved = [queries.padded_row(each) for each in last if each.version > 1]
             moved.sort()  # by key: neighbours lie on one page
-            self._put(queries.NEW_CELL, new)
+            self._put(queries.NEW_CELL, [queries.row(each) for each in last if each.version == 1])
             self._put(queries.NEW_CELL, moved, queries.MOVE_CELL)
 
     def _put(self, head: str, rows: Sequence[tuple[object, ...]], tail: str = "") -> None:
@@ -226,20 +231,24 @@ class SqliteBackend:
     def read(self, keys: Sequence[Key]) -> list[Record | None]:
         if len(keys) == 1:  # one statement is a snapshot of its own
             with self._translating():
-                heads = self._heads(keys)
+                heads = self._heads(dict.fromkeys(keys))
         else:
             with self._snapshot():
-                heads = self._heads(keys)
+                heads = self._heads(dict.fromkeys(keys))
         return [heads[key] for key in keys]
 
-    def _heads(self, keys: Sequence[Key]) -> dict[Key, Record | None]:
-        heads: dict[Key, Record | None] = dict.fromkeys(keys)
-        kept = [str(key) for key in heads if key[0] in HISTORY_SPACES]
-        cells = [str(key) for key in heads if key[0] not in HISTORY_SPACES]
-        for row in self._found(queries.find_heads, kept):
-            heads[row[0]] = Record(*row)
-        for row in self._found(queries.find_cells, cells):
-            heads[row[0]] = queries.trimmed(row)
+    def _heads(self, heads: Heads) -> Heads:
+        """Fill in the heads of these keys."""
+        kept: list[str] = []
+        cells: list[str] = []
+        for key in heads:
+            (kept if key[0] in HISTORY_SPACES else cells).append(str(key))
+        if kept:
+            for row in self._found(queries.find_heads, kept):
+                heads[row[0]] = Record(*row)
+        if cells:
+            for row in self._found(queries.find_cells, cells):
+                heads[row[0]] = queries.trimmed(row)
         return heads
 
     def _found(self, find: Callable[[int], str], names: list[str]) -> Iterator[tuple[Any, ...]]:

@@ -20,6 +20,9 @@ ROWS = 64
 ROOM = 128
 """What is written again is padded to a multiple of so many bytes, so that it keeps its size."""
 
+_SPACES = b" " * ROOM
+_SPACE = 0x20
+
 _VERSION = 'l.key, l.version, l.body, l."by", l.at, l.op, l.ops, l.fence, l.base'
 _CELL = 'key, version, body, "by", at, op, ops, fence, base'
 _LAST = "l.seq = (SELECT v.seq FROM log AS v WHERE v.key = n.key ORDER BY v.version DESC LIMIT 1)"
@@ -119,22 +122,6 @@ def shares(count: int) -> Iterator[int]:
         count -= size
 
 
-def padded_row(record: Record) -> tuple[object, ...]:
-    """``row``, with spaces behind the body: what JSON ignores, and ``trimmed`` takes away."""
-    body = record.body
-    fields = row(record)
-    if body is None:
-        return fields
-    size = len(body) + len(record.by) + len(record.op) + len(record.ops)
-    return (*fields[:-1], bytearray(body.ljust(len(body) + -size % ROOM)))
-
-
-def trimmed(fields: tuple[Any, ...]) -> Record:
-    """The record of a row of ``find_cells``."""
-    key, version, body, *rest = fields
-    return Record(key, version, None if body is None else body.rstrip(b" "), *rest)
-
-
 def row(record: Record) -> tuple[object, ...]:
     """The nine columns of a record."""
     body = record.body
@@ -149,6 +136,25 @@ def row(record: Record) -> tuple[object, ...]:
         record.ops,
         None if body is None else bytearray(body),
     )
+
+
+def padded_row(record: Record) -> tuple[object, ...]:
+    """``row``, with spaces behind the body: what JSON ignores, and ``trimmed`` takes away."""
+    fields = row(record)
+    body = fields[8]
+    if isinstance(body, bytearray):
+        size = len(body) + len(record.by) + len(record.op) + len(record.ops)
+        body += _SPACES[: -size % ROOM]
+    return fields
+
+
+def trimmed(fields: tuple[Any, ...]) -> Record:
+    """The record of a row of ``find_cells``."""
+    body = fields[2]
+    if body and body[-1] == _SPACE:
+        key, version, _, *rest = fields
+        return Record(key, version, body.rstrip(b" "), *rest)
+    return Record(*fields)
 
 
 def past(prefix: str) -> str | None:
