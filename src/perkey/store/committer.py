@@ -4,7 +4,8 @@ Group commit with leader and followers.  The first caller leads: it commits its 
 transaction and is gone, so a lone caller pays no thread hand-off.  Whoever arrives meanwhile
 queues; when a leader is done, the first in the queue leads next and takes the whole queue
 along in one commit, so a crowd shares one fsync.  Callers on an event loop never lead on a
-backend that may block; one worker thread leads for them and wakes each loop once a commit.
+backend that may block; one worker thread leads for them.  It is called when all tasks that
+were ready have queued, and wakes each loop once a commit.
 
 A caller that gives up while it is still queued is withdrawn: nothing was done.  Once handed
 over, its ``op`` in the record tells whether it committed.
@@ -83,6 +84,8 @@ class Committer:
         self._closer.wake = locked()
         self._thread: threading.Thread | None = None
         self._signal: SimpleQueue[None] = SimpleQueue()
+        self._calling: asyncio.AbstractEventLoop | None = None
+        """The loop that is about to call the worker."""
         self._closed = False
         self.commits = 0
         self.largest = 0
@@ -208,7 +211,19 @@ class Committer:
             self._put_in_queue(request)
             if self._thread is None:
                 self._start_worker()
-            if self._leader is None:
+            if self._leader is None and self._calling is not request.loop:
+                assert request.loop is not None
+                request.loop.call_soon(self._call_worker)
+                self._calling = request.loop
+
+    def _call_worker(self) -> None:
+        """Let the worker lead, after all that was ready on a loop has queued.
+
+        Until then nobody leads: a thread that comes before takes the queue along.
+        """
+        with self._mutex:
+            self._calling = None
+            if self._leader is None and self._queue:
                 self._leader = self._worker
                 self._signal.put(None)
 

@@ -32,6 +32,8 @@ Progress = Callable[[int, int], object]
 MAX_ERRORS = 1000
 """How many refused rows are kept; all are counted."""
 
+CHUNK = 250
+"""How many rows are read, and moved, at a time."""
 PAGE = 500
 
 REQUIRED = {"source", "target"}
@@ -155,7 +157,7 @@ def import_csv(path: Path, batch: str, progress: Progress | None, by: str) -> st
     done, scales = Imported(), dict[str, int]()
     try:
         while True:
-            chunk: list[Row | RowError] = yield steps.Call(rows.take, (operations.CHUNK,))
+            chunk: list[Row | RowError] = yield steps.Call(rows.take, (CHUNK,))
             if not chunk:
                 return done
             yield from _import_chunk(chunk, scales, done, by)

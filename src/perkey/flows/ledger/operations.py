@@ -40,8 +40,10 @@ from perkey.store.transaction import Outcome, Tx
 
 T = TypeVar("T")
 
-CHUNK = 250
-"""How many transfers of a bulk share one commit."""
+CHUNK = 500
+"""How many transfers of a bulk share one commit at most."""
+CHUNK_KEYS = 750
+"""How many keys they may have together; below ``Limits.transaction_keys``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +171,26 @@ def transfers(rows: Sequence[Sequence[Any]], by: str) -> steps.Flow[list[Item]]:
     """
     orders = [_row(row) for row in rows]
     done: list[Item] = []
-    for start in range(0, len(orders), CHUNK):
-        chunk = orders[start : start + CHUNK]
-        keys = {key for each in chunk if isinstance(each, Order) for key in each.keys}
-        done += yield from _commit(list(keys), partial(_bulk, orders=chunk), by)
+    while len(done) < len(orders):
+        chunk, keys = _chunk(orders, len(done))
+        done += yield from _commit(keys, partial(_bulk, orders=chunk), by)
     return done
+
+
+def _chunk(
+    orders: Sequence[Order | PerkeyError], start: int
+) -> tuple[list[Order | PerkeyError], list[Key]]:
+    """As many orders from ``start`` on as one commit takes, and their keys."""
+    keys: set[Key] = set()
+    chunk: list[Order | PerkeyError] = []
+    for each in orders[start : start + CHUNK]:
+        if isinstance(each, Order):
+            if len(keys) + len(each.sides) >= CHUNK_KEYS:
+                break
+            keys.add(each.record)
+            keys.update([side.key for side in each.sides])
+        chunk.append(each)
+    return chunk, [*keys]
 
 
 def _row(row: Sequence[Any]) -> Order | PerkeyError:
