@@ -22,10 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import perkey
-from benchmarks.pairs import compare, show
+from benchmarks.pairs import ROUNDS, compare, show
 from perkey import AsyncLedger, Ledger
 
 ACCOUNTS, FUNDS = 1000, 10**9
+HAND, SINGLE, CROWD, BULK, TASKS = 400, 400, 4000, 5000, 8000
+"""How many transfers a round has: by hand, one caller, 64 threads, bulk, 512 tasks."""
+Row = tuple[str, str, int, str]
 NAMES = [f"acct/{n:04d}" for n in range(ACCOUNTS)]
 
 
@@ -74,12 +77,12 @@ class ByHand:
                 )
         run("COMMIT")
 
-    def loop(self, rows: Iterator[tuple[str, str, int, str]], count: int) -> None:
+    def loop(self, rows: Iterator[Row], count: int) -> None:
         for row in itertools.islice(rows, count):
             self.transfer(*row)
 
 
-def uniform(seed: int) -> Iterator[tuple[str, str, int, str]]:
+def uniform(seed: int) -> Iterator[Row]:
     """Transfers between random accounts, each under a new key."""
     chance = random.Random(seed)
     while True:
@@ -87,11 +90,16 @@ def uniform(seed: int) -> Iterator[tuple[str, str, int, str]]:
         yield source, target, chance.randint(1, 100), Ledger.new_key()
 
 
-def hot(seed: int) -> Iterator[tuple[str, str, int, str]]:
+def hot(seed: int) -> Iterator[Row]:
     """Transfers that all go into one account."""
     for source, target, amount, key in uniform(seed):
         if NAMES[0] not in (source, target):
             yield source, NAMES[0], amount, key
+
+
+def drawn(rows: Iterator[Row], count: int) -> Iterator[Row]:
+    """``count`` rows, made up before anything is timed."""
+    return iter([*itertools.islice(rows, count)])
 
 
 def opened(store: perkey.Store) -> Ledger:
@@ -121,13 +129,14 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.url = f"sqlite:///{folder}/ours.db"
         self.hand = ByHand(folder / "hand.db")
-        self.rows, self.hand_rows = uniform(1), uniform(2)
+        self.rows = drawn(uniform(1), ROUNDS * (SINGLE + CROWD + BULK + TASKS))
+        self.hand_rows = drawn(uniform(2), ROUNDS * 5 * HAND)
 
     def by_hand(self, count: int) -> None:
         self.hand.loop(self.hand_rows, count)
 
     def show(self, what: str, ours: Callable[[int], object], count: int, goal: str) -> float:
-        pair = compare(ours, self.by_hand, (count, 400))
+        pair = compare(ours, self.by_hand, (count, HAND))
         show(what, pair, goal)
         return pair.ours
 
@@ -135,7 +144,7 @@ class Bench:
         ledger = opened(store)
         times = Latencies()
 
-        def one(row: tuple[str, str, int, str]) -> None:
+        def one(row: Row) -> None:
             source, target, amount, key = row
             began = time.perf_counter()
             ledger.transfer(source, target, amount, key=key)
@@ -145,7 +154,7 @@ class Bench:
             for row in itertools.islice(self.rows, count):
                 one(row)
 
-        self.show("one caller", alone, 400, "goal 0.6x")
+        self.show("one caller", alone, SINGLE, "goal 0.6x")
         print(times)
         with ThreadPoolExecutor(64) as pool:
             times.taken.clear()
@@ -155,35 +164,36 @@ class Bench:
                 parts = [share[n::64] for n in range(64)]
                 list(pool.map(lambda part: [one(row) for row in part], parts))
 
-            self.show("64 threads", crowd, 4000, "goal 2x")
+            self.show("64 threads", crowd, CROWD, "goal 2x")
             print(times)
 
         def bulk(count: int) -> None:
             ledger.transfers(list(itertools.islice(self.rows, count)))
 
-        self.show("bulk of 5,000", bulk, 5000, "goal 8x")
+        self.show(f"bulk of {BULK:,}", bulk, BULK, "goal 8x")
 
     def asyncio(self) -> None:
         with asyncio.Runner() as runner:
             store = runner.run(perkey.aopen(self.url))
             ledger, times = AsyncLedger(store), Latencies()
 
-            async def caller(rows: Iterator[tuple[str, str, int, str]]) -> None:
+            async def caller(rows: Iterator[Row]) -> None:
                 for source, target, amount, key in rows:
                     began = time.perf_counter()
                     await ledger.transfer(source, target, amount, key=key)
                     times.taken.append((time.perf_counter() - began) * 1000)
 
-            async def crowd(rows: Iterator[tuple[str, str, int, str]], count: int) -> None:
+            async def crowd(rows: Iterator[Row], count: int) -> None:
                 shared = itertools.islice(rows, count)
                 await asyncio.gather(*(caller(shared) for _ in range(512)))
 
-            def use(rows: Iterator[tuple[str, str, int, str]]) -> Callable[[int], object]:
+            def use(rows: Iterator[Row]) -> Callable[[int], object]:
                 return lambda count: runner.run(crowd(rows, count))
 
-            even = self.show("512 asyncio callers", use(self.rows), 8000, "goal 6x")
+            even = self.show("512 asyncio callers", use(self.rows), TASKS, "goal 6x")
             print(times)
-            warm = self.show("512 asyncio callers, one hot account", use(hot(3)), 8000, "")
+            rows = drawn(hot(3), ROUNDS * TASKS)
+            warm = self.show("512 asyncio callers, one hot account", use(rows), TASKS, "")
             print(f"    {warm / even:.2f}x of the uniform case (goal 0.7x)")
             runner.run(store.close())
 

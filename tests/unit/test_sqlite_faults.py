@@ -123,8 +123,9 @@ def test_a_backend_that_forgets_its_commit_would_apply_it_twice_or_deny_it(
     apply = SqliteBackend.apply
 
     class Forgetful(Batch):
-        __slots__ = ()
-        committing = property(lambda self: None, lambda self, unit: None)  # type: ignore[assignment]
+        def __setattr__(self, name: str, value: object) -> None:
+            if name != "committing":
+                super().__setattr__(name, value)
 
     def mutant(self: SqliteBackend, batch: Batch) -> list[Outcome]:
         forgetful = Forgetful(batch.transactions)

@@ -243,7 +243,7 @@ def test_what_is_written_again_keeps_its_size() -> None:
     sizes = set()
     for length in range(1, 90):
         record = Record("a/k", 2, b"x" * length, "me", 0, "op", "op0 op1")
-        body = queries.padded_row(record)[-1]
+        body = queries.rows([record], queries.ROOM)[-1]
         assert isinstance(body, bytearray)
         assert body.rstrip(b" ") == record.body
         sizes.add(len(body))

@@ -28,6 +28,9 @@ __all__ = [
 MAX_VALUE_BYTES = 8 * 1024 * 1024
 """The longest encoded value that a store takes unless its limits say otherwise."""
 
+SHALLOW = 2 * MAX_DEPTH
+"""No text of so many bytes can nest deeper than ``MAX_DEPTH``: each level takes two."""
+
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 _in_64_bits = msgspec.msgpack.encode
@@ -50,7 +53,7 @@ def encode(value: Any, *, max_bytes: int | None = None) -> bytes:
         fits = bool(back == value)
     except (TypeError, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError):
         fits = False
-    if not fits or _too_deep(back, body):
+    if not fits or (len(body) > SHALLOW and _too_deep(back, body)):
         _refuse(value, fits)
     if max_bytes is not None and len(body) > max_bytes:
         raise LimitExceeded(

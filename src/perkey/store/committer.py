@@ -22,6 +22,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import get_ident
 
@@ -348,13 +349,28 @@ class Committer:
             # The queue's first leads next; it leaves the queue when it takes its batch.  No
             # interrupt strikes between two of the statements below: each pair is one call.
             first = queue[0]
-            if first.wake is None:
-                self._leader = self._worker
-                self._signal.put(None)
-            else:
+            if first.wake is not None:
                 first.state = TAKEN
                 self._leader = first
                 first.wake.release()
+            elif self._calls_back(first.loop):
+                self._leader = None
+            else:
+                self._leader = self._worker
+                self._signal.put(None)
+
+    def _calls_back(self, loop: asyncio.AbstractEventLoop | None) -> bool:
+        """Whether ``loop``, the only one to wait, will call the worker when its round is over.
+
+        Those that were just answered are queueing again: they come along.
+        """
+        if loop is None or any(each.loop is not loop for each in self._queue):
+            return False
+        with suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(self._call_worker)
+            self._calling = loop
+            return True
+        return False
 
     def _decide(self, requests: list[Request]) -> None:
         for index, request in enumerate(requests):

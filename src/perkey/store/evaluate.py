@@ -168,7 +168,8 @@ def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
         return Outcome(result)
     writes = [_record(txn, key, put, own[key], now, value_bytes) for key, put in puts.items()]
     for key, body in tx.appends.items():
-        _check_size(key, body, value_bytes)
+        if len(body) > value_bytes:
+            raise _too_large(key, body, value_bytes)
         writes.append(Record(key, 1, body, by, now, op))
     return Outcome(result, None, tuple(writes))
 
@@ -178,8 +179,8 @@ def _restored(tx: Tx, puts: Puts, value_bytes: int) -> tuple[Record, ...]:
     if puts or tx.appends:
         raise UsageError("a transaction that restores records writes nothing else")
     for record in tx.restored:
-        if record.body is not None:
-            _check_size(Key(record.key), record.body, value_bytes)
+        if record.body is not None and len(record.body) > value_bytes:
+            raise _too_large(Key(record.key), record.body, value_bytes)
     return tuple(tx.restored)
 
 
@@ -222,8 +223,10 @@ def _record(
     value_bytes: int,
 ) -> Record:
     body, base = put
-    if body is not None:
-        _check_size(key, body, value_bytes)
+    if body is not None and len(body) > value_bytes:
+        raise _too_large(key, body, value_bytes)
+    if head is None and txn.fence is None:
+        return Record(key, 1, body, txn.by, now, txn.op, "", 0, base or 0)
     version, ops, fence = following(head)
     if txn.fence is not None:
         fence = _raised(fence, txn.fence.token, key)
@@ -231,11 +234,10 @@ def _record(
     return Record(key, version, body, txn.by, now, txn.op, ops, fence, seen)
 
 
-def _check_size(key: Key, body: bytes, value_bytes: int) -> None:
-    if len(body) > value_bytes:
-        raise LimitExceeded(
-            f"expected a value of at most {value_bytes} bytes at {key.name!r}, found {len(body)}"
-        )
+def _too_large(key: Key, body: bytes, value_bytes: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"expected a value of at most {value_bytes} bytes at {key.name!r}, found {len(body)}"
+    )
 
 
 def _raised(fence: int, token: int, key: Key) -> int:

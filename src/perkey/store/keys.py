@@ -81,6 +81,8 @@ def composite(space: str, *parts: str) -> Key:
 
 def check_name(name: object) -> None:
     """Raise ``InvalidKey`` unless ``name`` is text of 1 to 512 bytes of UTF-8."""
+    if type(name) is str and name.isascii() and 0 < len(name) <= MAX_KEY_BYTES:
+        return
     if not isinstance(name, str):
         raise InvalidKey(f"expected a key as text, found {type(name).__name__}; use str(...)")
     if name.isascii():

@@ -139,3 +139,75 @@ def test_loops_and_threads_all_get_their_turn(store: Store) -> None:
         thread.join()
     assert store.get("n").value == 400
     assert store.get("n").version == 400
+
+
+class Leading:
+    """A thread that leads, and stays inside its transaction until it is let go."""
+
+    def __init__(self, store: Store) -> None:
+        self._inside, self._go = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=lambda: store.transact("n", self._slowly))
+        self._thread.start()
+        self._inside.wait()
+
+    def _slowly(self, tx: perkey.Tx) -> int:
+        self._inside.set()
+        self._go.wait()
+        return add(tx)
+
+    def let_go(self) -> None:
+        self._go.set()
+        self._thread.join()
+
+
+def test_a_stopped_loop_that_is_next_holds_nobody_up(store: Store) -> None:
+    leading = Leading(store)
+    loop, task = stopped_while_queued(store)
+    leading.let_go()
+    assert store.transact("n", add) == 2
+    assert loop.run_until_complete(task) == 3
+    loop.close()
+
+
+def test_a_loop_that_closed_while_it_was_next_holds_nobody_up(store: Store) -> None:
+    leading = Leading(store)
+    loop, task = stopped_while_queued(store)
+    loop.close()
+    leading.let_go()
+    assert store.transact("n", add) == 3
+    assert not task.done()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_a_thread_behind_a_stopped_loop_gets_its_turn(store: Store) -> None:
+    leading = Leading(store)
+    loop, task = stopped_while_queued(store)
+    results: list[int] = []
+    behind = threading.Thread(target=lambda: results.append(store.transact("n", add)))
+    behind.start()
+    while store.statistics()["waiting"] < 2:
+        pass
+    leading.let_go()
+    behind.join()
+    assert results == [3]
+    assert loop.run_until_complete(task) == 2
+    loop.close()
+
+
+def test_a_loop_behind_a_stopped_loop_gets_its_turn(store: Store) -> None:
+    leading = Leading(store)
+    first, queued = stopped_while_queued(store)
+    results: list[int] = []
+
+    def other() -> None:
+        results.append(asyncio.run(AsyncStore.sharing(store).transact("n", add)))
+
+    behind = threading.Thread(target=other)
+    behind.start()
+    while store.statistics()["waiting"] < 2:
+        pass
+    leading.let_go()
+    behind.join()
+    assert results == [3]
+    assert first.run_until_complete(queued) == 2
+    first.close()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
 
 from perkey.errors import InvalidState, LimitExceeded, NotFound, PerkeyError, UsageError
 from perkey.flows import steps
@@ -54,12 +56,11 @@ class Plan:
     fn: Callable[[Tx], Transfer]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True):
     """What became of one transfer of a bulk: ``transfer`` or ``error``."""
 
     transfer: Transfer | None
-    error: PerkeyError | None = field(compare=False)
+    error: PerkeyError | None
 
 
 def _commit(

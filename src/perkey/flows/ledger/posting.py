@@ -190,8 +190,9 @@ def perform_on(tx: Tx, order: Order, accounts: Accounts) -> Transfer:
 
 def load_all(tx: Tx, order: Order, accounts: Accounts) -> None:
     """Load the accounts of ``order``; they exist, and its legs balance in their units."""
-    first: Account | None = None
-    alike = True
+    unit: str | None = None
+    scale = 0
+    plain = order.kind != "post"
     for side in order.sides:
         account = accounts.get(side.account)
         if account is None:
@@ -199,11 +200,11 @@ def load_all(tx: Tx, order: Order, accounts: Accounts) -> None:
             if body is None:
                 raise no_account(side.account)
             account = accounts[side.account] = decode_account(body)
-        if first is None:
-            first = account
-        elif account.unit != first.unit or account.scale != first.scale:
-            alike = False
-    if not alike or order.kind == "post":
+        if unit is None:
+            unit, scale = account.unit, account.scale
+        elif account.unit != unit or account.scale != scale:
+            plain = False
+    if not plain:
         check_balanced(order, accounts)
 
 
@@ -253,8 +254,11 @@ def check_accounts(order: Order, accounts: Accounts, now: int) -> None:
                 f"the sum of the entries of {side.account!r} would exceed {MAX_AMOUNT}",
                 key=side.account,
             )
-        if out > come and account.floor is not None:
-            check_funds(side.account, account, out - come, now)
+        floor = account.floor
+        if out > come and floor is not None:
+            held = account.held if not account.holds else account.held_at(now)
+            if out - come > account.credits - account.debits - held - floor:
+                check_funds(side.account, account, out - come, now)
 
 
 def check_usable(name: str, account: Account) -> None:

@@ -7,7 +7,6 @@ import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
 from typing import Any, NoReturn
 
 from perkey.clock import SYSTEM, Clock, host_ms
@@ -150,23 +149,23 @@ class SqliteBackend:
             if key[0] in HISTORY_SPACES:
                 kept.append(record)
             else:
-                cells[key] = record  # of several versions in one commit only the last one stays
+                cells[str(key)] = record  # of several versions in one commit the last one stays
         if kept:
             self._append(kept, heads)
         if cells:
-            last = cells.values()
-            moved = [queries.padded_row(each) for each in last if each.version > 1]
-            moved.sort()  # by key: neighbours lie on one page
-            self._put(queries.NEW_CELL, [queries.row(each) for each in last if each.version == 1])
-            self._put(queries.NEW_CELL, moved, queries.MOVE_CELL)
+            new = [each for each in cells.values() if each.version == 1]
+            # By key, so that neighbours lie on one page.
+            moved = [cells[key] for key in sorted(cells) if cells[key].version > 1]
+            self._put(queries.NEW_CELL, queries.rows(new))
+            self._put(queries.NEW_CELL, queries.rows(moved, queries.ROOM), queries.MOVE_CELL)
 
-    def _put(self, head: str, rows: Sequence[tuple[object, ...]], tail: str = "") -> None:
-        """Write ``rows`` with few statements."""
+    def _put(self, head: str, values: list[object], tail: str = "", columns: int = 9) -> None:
+        """Write the rows that ``values`` are, one behind the other, with few statements."""
         start = 0
-        for count in queries.shares(len(rows)):
-            some = rows[start : start + count]
-            start += count
-            self._run(queries.insert(head, len(some[0]), count, tail), [*chain(*some)])
+        for count in queries.shares(len(values) // columns):
+            some = values[start : start + count * columns]
+            start += count * columns
+            self._run(queries.insert(head, columns, count, tail), some)
 
     def _raise_high(self, now: int) -> int:
         """Keep the file's time mark above every commit, so that a reboot never goes below."""
@@ -193,10 +192,10 @@ class SqliteBackend:
 
     def _append(self, records: Sequence[Record], heads: Mapping[Key, Record | None]) -> None:
         """Add versions to the log, and drop those that retention says."""
-        self._put(queries.PUT_LOG, [queries.row(record) for record in records])
+        self._put(queries.PUT_LOG, queries.rows(records))
         # A key that comes from another store may begin with any version.
         new = dict.fromkeys(str(each.key) for each in records if heads.get(Key(each.key)) is None)
-        self._put(queries.PUT_NAME, [(key,) for key in new])
+        self._put(queries.PUT_NAME, [*new], columns=1)
         keep = self.limits.keep_versions
         floors = {str(each.key): each.version - keep for each in records if each.version > keep}
         for key, floor in floors.items():

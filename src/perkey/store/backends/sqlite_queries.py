@@ -7,7 +7,7 @@ bytearrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -122,30 +122,32 @@ def shares(count: int) -> Iterator[int]:
         count -= size
 
 
-def row(record: Record) -> tuple[object, ...]:
-    """The nine columns of a record."""
-    body = record.body
-    return (
-        str(record.key),
-        record.version,
-        record.at,
-        record.fence,
-        record.base,
-        record.by,
-        record.op,
-        record.ops,
-        None if body is None else bytearray(body),
-    )
+def rows(records: Sequence[Record], room: int = 1) -> list[object]:
+    """The nine columns of each record, one behind the other.
 
-
-def padded_row(record: Record) -> tuple[object, ...]:
-    """``row``, with spaces behind the body: what JSON ignores, and ``trimmed`` takes away."""
-    fields = row(record)
-    body = fields[8]
-    if isinstance(body, bytearray):
-        size = len(body) + len(record.by) + len(record.op) + len(record.ops)
-        body += _SPACES[: -size % ROOM]
-    return fields
+    With ``room`` spaces stand behind a body until the row is a multiple of so many bytes long:
+    JSON ignores them, and ``trimmed`` takes them away.
+    """
+    found: list[object] = []
+    for record in records:
+        body: bytearray | None = None
+        if record.body is not None:
+            body = bytearray(record.body)
+            if room > 1:
+                size = len(body) + len(record.by) + len(record.op) + len(record.ops)
+                body += _SPACES[: -size % room]
+        found += (
+            str(record.key),
+            record.version,
+            record.at,
+            record.fence,
+            record.base,
+            record.by,
+            record.op,
+            record.ops,
+            body,
+        )
+    return found
 
 
 def trimmed(fields: tuple[Any, ...]) -> Record:
