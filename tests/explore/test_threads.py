@@ -195,7 +195,7 @@ def test_leaders_and_followers_lose_nothing_and_leave_nobody_waiting() -> None:
 
 
 def test_a_leader_that_forgets_its_followers_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committer, "_wake", lambda requests: None)
+    monkeypatch.setattr(committer, "tell", lambda requests: None)
     explore_threads(counter, [increment] * 3).assert_fails("deadlock")
 
 
