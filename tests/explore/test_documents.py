@@ -143,12 +143,84 @@ def test_a_merge_outside_the_commit_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
     def early(self: Book, name: Any, value: Any, write: Write, if_match: int) -> Any:
         head = yield from records.get(name)
-        base = yield from merging.base_value(name, if_match, write.by)
-        both = merging.merge(base, value, head.value).value
+        base = yield from merging.ancestor(name, if_match, write.by)
+        both = merging.merge(base.value, value, head.value).value
         return (yield from self.put(name.name, both, write, overwrite=True))
 
     monkeypatch.setattr(Book, "_merge", early)
     explore(report, WHOLE, check=every_addition_is_there, symmetric=False).assert_fails("check")
+
+
+async def adds(store: SteppedStore) -> None:
+    """Writes from the version that it read, unless the document is not that one any more."""
+    docs = AsyncDocuments(store)
+    read = await docs.get("report", None)
+    if read is None:
+        return
+    try:
+        value = {**read.value, "read": read.version}
+        await docs.put("report", value, if_match=read.version, merge=True)
+    except Conflict as conflict:
+        named = conflict.details.get("deleted")
+        store.notes.append(named is None or store.versions("report")[named - 1] is None)
+
+
+async def starts_over(store: SteppedStore) -> None:
+    """Deletes the document and makes another one under its key."""
+    docs = AsyncDocuments(store)
+    await docs.delete("report")
+    await docs.put("report", {"new": True}, create=True)
+
+
+async def adds_elsewhere(store: SteppedStore) -> None:
+    """Moves the head on, so that others have to look again."""
+    await AsyncDocuments(store).patch("report", merge_patch={"more": 1}, default={})
+
+
+STARTING_OVER = [adds, starts_over, adds_elsewhere]
+
+
+def no_write_reaches_over_a_deletion(store: SteppedStore) -> bool:
+    values = store.versions("report")
+    read = [
+        (value["read"], version)
+        for version, value in enumerate(values, 1)
+        if value is not None and "read" in value
+    ]
+    return all(store.notes) and all(None not in values[base:made] for base, made in read)
+
+
+def test_no_merge_reaches_over_a_deletion() -> None:
+    explore(
+        report, STARTING_OVER, check=no_write_reaches_over_a_deletion, raises=(Conflict,)
+    ).assert_holds()
+
+
+def test_a_merge_that_does_not_look_for_deletions_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(merging.Ancestor, "check", lambda self, head: None)
+    explore(
+        report, STARTING_OVER, check=no_write_reaches_over_a_deletion, raises=(Conflict,)
+    ).assert_fails("check")
+
+
+def test_a_merge_that_looks_for_deletions_outside_the_commit_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the look and the commit the document may be deleted and made again."""
+    real = merging.ancestor
+
+    def early(*args: Any) -> Any:
+        found = yield from real(*args)
+        yield from found.look()
+        return found
+
+    monkeypatch.setattr(merging, "ancestor", early)
+    monkeypatch.setattr(merging.Ancestor, "check", lambda self, head: None)
+    explore(
+        report, STARTING_OVER, check=no_write_reaches_over_a_deletion, raises=(Conflict,)
+    ).assert_fails("check")
 
 
 # -------------------------------------------------------------------------------- rules

@@ -12,7 +12,10 @@ import perkey
 from perkey import AsyncDocuments, ConditionRequired, Conflict, Documents, LeaseLost, Leases, Limits
 from perkey.documents import append_unique, increment
 from perkey.errors import Gone, InvalidPatch, NotFound, UsageError
+from perkey.flows import merging, steps
 from perkey.observe import events
+from perkey.store.keys import Key
+from perkey.store.record import Record
 from perkey.stores import Store
 from tests.unit.manual_clock import ManualClock, async_memory_store, memory_store
 
@@ -128,11 +131,63 @@ def test_nothing_is_merged_into_what_is_not_there(docs: Documents) -> None:
             docs.put("report", {}, merge=True, **wrong)  # type: ignore[arg-type]
 
 
-def test_a_merge_across_a_delete_keeps_to_what_is_there_now(docs: Documents) -> None:
-    docs.delete("report")
-    docs.put("report", {"title": "Audit", "words": 0}, create=True)
-    kept = docs.put("report", {**REPORT, "words": 5}, if_match=1, merge=True)
-    assert kept.value == {"title": "Audit", "words": 5}
+def test_a_merge_across_a_delete_is_refused(docs: Documents, store: Store) -> None:
+    docs.delete("report", by="ben")
+    docs.put("report", {"title": "Audit", "words": 0}, create=True, by="cy")
+    told = heard(store, events.Conflicted)
+    with pytest.raises(Conflict) as refused:
+        docs.put("report", {**REPORT, "words": 5}, if_match=1, merge=True, by="ann")
+    assert str(refused.value) == (
+        "'report' was deleted by 'ben' in version 2, after version 1 that this write was made "
+        "from, and is at version 3 now; read it again and redo the change"
+    )
+    assert refused.value.details == {
+        "key": "report", "expected": 1, "found": 3, "by": "ben", "deleted": 2
+    }  # fmt: skip
+    assert told == [events.Conflicted("report", "ann", 1, 3)]
+    # From what was created after it, merging goes on as ever.
+    docs.put("report", {"title": "Audit", "words": 7}, if_match=3)
+    kept = docs.put("report", {"title": "Mine", "words": 0}, if_match=3, merge=True)
+    assert kept.value == {"title": "Mine", "words": 7}
+
+
+@pytest.mark.parametrize("later", [0, 1, 14, 15, 16, 17, 30, 99, 100, 101, 230])
+def test_a_delete_is_found_however_much_came_after_it(docs: Documents, later: int) -> None:
+    """By the head's own memory while that reaches back, then in history, page by page."""
+    docs.update("report", lambda value: {**value, "words": 1})
+    docs.delete("report", by="ben")
+    docs.put("report", {"n": 0, "title": "x"}, create=True)
+    for n in range(later):
+        docs.patch("report", merge_patch={"n": n + 1})
+    for base in (1, 2):
+        with pytest.raises(Conflict, match="was deleted by 'ben' in version 3, after version"):
+            docs.put("report", {**REPORT, "mine": 1}, if_match=base, merge=True)
+    merged = docs.put("report", {"n": 0, "title": "x", "mine": 1}, if_match=4, merge=True)
+    assert merged.value == {"n": later, "title": "x", "mine": 1}
+
+
+def test_a_delete_whose_history_was_dropped_is_not_guessed() -> None:
+    with memory_store(ManualClock(), Limits(keep_versions=2)) as store:
+        docs = Documents(store)
+        docs.put("report", {"n": 0}, create=True)
+        docs.delete("report")
+        docs.put("report", {"n": 1}, create=True)
+        docs.put("report", {"n": 2}, if_match=3)
+        with pytest.raises(Conflict, match=r"version 1 .* retention dropped it, the oldest .* 3"):
+            docs.put("report", {"n": 0, "mine": 1}, if_match=1, merge=True)
+        assert docs.put("report", {"n": 1, "a": 1}, if_match=3, merge=True).value == {
+            "n": 2, "a": 1
+        }  # fmt: skip
+
+
+def test_versions_that_retention_drops_while_they_are_read_are_not_guessed() -> None:
+    """The base was there; when its successors are read, the first of them is gone."""
+    look = merging.Ancestor(Key("d/report"), 3, "ann", {}, 3).look()
+    assert look.send(None) == steps.History(Key("d/report"), 3, merging.PAGE)
+    emitted = look.send([Record("d/report", 5, b"1")])
+    assert emitted == steps.Emit(events.Conflicted("report", "ann", 3, 5))
+    with pytest.raises(Conflict, match="version 3 of 'report' cannot be merged from: retention"):
+        look.send(None)
 
 
 def test_a_merge_carries_its_fence(docs: Documents, store: Store) -> None:

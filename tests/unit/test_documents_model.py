@@ -72,7 +72,9 @@ class Writers(RuleBasedStateMachine):
         version = max(len(self.versions) - age, 0)
         age = len(self.versions) - version
         base = self.versions[version - 1][1] if version >= 1 else ABSENT
-        possible = self.head is not ABSENT and base is not ABSENT
+        # A write from before a deletion is refused, whatever was created after it.
+        lived = all(value is not ABSENT for _, value in self.versions[version:])
+        possible = base is not ABSENT and lived
         result = value
         if possible and age:
             merged = merge(base, value, self.head)

@@ -64,22 +64,32 @@ class Book:
         self.rules.append(judging.bound(prefix, validator))
 
     def change(
-        self, key: Key, decide: Decide, write: Write
+        self,
+        key: Key,
+        decide: Decide,
+        write: Write,
+        look: Callable[[], steps.Flow[None]] | None = None,
     ) -> steps.Flow[tuple[Document, Decision]]:
-        """Commit what ``decide`` makes of the current head, unless a rule refuses it."""
+        """Commit what ``decide`` makes of the current head, unless a rule refuses it.
+
+        ``look`` reads on where ``decide`` finds itself behind.
+        """
         records.check_by(write.by)
         rules = [each for each in self.rules if key.name.startswith(each.prefix)]
         blame: Blame | None = None
         for attempt in range(self.limits.attempts + 1):
             try:
                 return (yield from self._commit(key, decide, write, rules, blame))
-            except judging.Moved:
-                # Blame comes from history, which a transaction cannot read: so it is read
-                # outside, and inside the next one it must still belong to the head.
+            except judging.Moved as moved:
+                # Blame and deletions come from history, which a transaction cannot read: so
+                # they are read outside, and inside the next one they must still fit the head.
                 if attempt:
                     chance = yield steps.Random()
                     yield steps.Sleep(backoff(attempt, self.limits, chance))
-                blame = yield from self.blames.of(key)
+                if look is not None and isinstance(moved, merging.Behind):
+                    yield from look()
+                else:
+                    blame = yield from self.blames.of(key)
         yield steps.Emit(events.Exhausted(key.name, write.by, self.limits.attempts))
         raise ConflictExhausted(
             f"{key.name!r} got a newer version during each of {self.limits.attempts} attempts; "
@@ -145,17 +155,19 @@ class Book:
         if if_match is None:
             raise ConditionRequired("merge=True needs if_match=VERSION, the version you read")
         ours = codec.decode(codec.encode(value))
-        base = yield from merging.base_value(name, if_match, write.by)
+        ancestor = yield from merging.ancestor(name, if_match, write.by)
+        base = ancestor.value
 
         def decide(tx: Tx, head: Record | None) -> Decision:
             if base is ABSENT or head is None or head.deleted or head.version <= if_match:
                 records.check_version(name, head, if_match)
                 return Decision(codec.encode(ours))
+            ancestor.check(head)
             both = merging.merged(name, if_match, base, ours, tx, head)
             return Decision(codec.encode(both), merged=True)
 
         try:
-            written, decision = yield from self.change(name, decide, write)
+            written, decision = yield from self.change(name, decide, write, ancestor.look)
         except Conflict as refused:
             if "overlaps" not in refused.details:
                 raise

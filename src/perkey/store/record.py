@@ -6,6 +6,9 @@ import msgspec
 
 from perkey.errors import UsageError
 
+ERASED = "!"
+"""Behind the id of a write that left a tombstone, where a later record remembers it."""
+
 RECENT_OPS_CHARS = 300
 """How much text a record spends on remembering earlier writes by their ``op``: about 16."""
 
@@ -30,7 +33,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """The id of the write that made this version."""
     ops: str = ""
     """The ids of the writes before it, newest first, a space between: the first of them made
-    ``version - 1``.  One text, so that moving it costs no more than moving a number."""
+    ``version - 1``.  One that deleted has ``ERASED`` behind it.  One text, so that moving it
+    costs no more than moving a number."""
     fence: int = 0
     """The largest fencing token that ever wrote this key."""
     base: int = 0
@@ -49,14 +53,33 @@ def op_at(record: Record, version: int) -> str | None:
     if age < 0 or not record.ops:
         return None
     ops = record.ops.split(" ")
-    return ops[age - 1] if age <= len(ops) else None
+    return ops[age - 1].removesuffix(ERASED) if age <= len(ops) else None
+
+
+def has_op(record: Record, op: str) -> bool:
+    """Whether that write made this record or one of the versions it remembers."""
+    return record.op == op or not {op, op + ERASED}.isdisjoint(record.ops.split(" "))
+
+
+def erased_since(record: Record, version: int) -> bool | None:
+    """Whether the key was deleted after ``version`` and before this record; None when that is
+    out of the window."""
+    between = record.version - version - 1
+    if between <= 0:
+        return False
+    ops = record.ops.split(" ")[:between] if record.ops else []
+    if any(op.endswith(ERASED) for op in ops):
+        return True
+    return False if len(ops) == between else None
 
 
 def following(head: Record | None) -> tuple[int, str, int]:
     """(version, ops, fence) for the write that comes after ``head``."""
     if head is None:
         return 1, "", 0
-    ops = f"{head.op} {head.ops}" if head.ops else head.op
+    ops = head.op if head.body is not None else head.op + ERASED
+    if head.ops:
+        ops = f"{ops} {head.ops}"
     if len(ops) > RECENT_OPS_CHARS:
         ops = ops[: ops.rfind(" ", 0, RECENT_OPS_CHARS)]
     return head.version + 1, ops, head.fence

@@ -18,7 +18,7 @@ import msgspec
 from perkey.clock import Clock
 from perkey.errors import OutcomeUnknown, StoreError
 from perkey.store.keys import TURNS, Key
-from perkey.store.record import Record, following
+from perkey.store.record import Record, following, has_op
 
 LOSSES = 2
 """After how many lost attempts a turn is asked for."""
@@ -128,4 +128,4 @@ def _sum(key: str) -> int:
 
 
 def _has(head: Record | None, op: str) -> bool:
-    return head is not None and (head.op == op or op in head.ops.split(" "))
+    return head is not None and has_op(head, op)
