@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import perkey as library
 from tests.cli.run import Command
 
 
@@ -18,6 +19,7 @@ def url(tmp_path: Path) -> str:
 def perkey(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, url: str
 ) -> Command:
+    library.open(url).close()
     monkeypatch.setenv("PERKEY_STORE", url)
     monkeypatch.setenv("COLUMNS", "200")
     return Command(capsys)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,62 @@ def test_an_error_as_json(perkey: Command) -> None:
     assert ran.error["code"] == "not-found"
     assert ran.error["details"] == {"key": "nothing"}
     assert ran.error["hint"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["doc", "get", "--json"],
+        ["doc", "nonsense", "--json"],
+        ["doc", "get", "k", "--at", "soon", "--json"],
+        ["ledger", "balance", "cash", "--nonsense", "--json"],
+        ["doc", "put", "k", "1", "--json"],
+        ["doc", "put", "k", "{", "--create", "--json"],
+    ],
+)
+def test_every_wrong_command_is_told_as_json(perkey: Command, arguments: list[str]) -> None:
+    plain = perkey(*(each for each in arguments if each != "--json"))
+    ran = perkey(*arguments)
+    assert (ran.out, ran.code, plain.code) == ("", exits.USAGE, exits.USAGE)
+    assert set(ran.error) == {"code", "message", "hint", "details"}
+    assert ran.error["code"] in {"usage", "condition-required", "invalid-value"}
+    assert ran.error["message"] in " ".join(plain.err.split())
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_what_stands_behind_two_dashes_is_no_option(perkey: Command) -> None:
+    ran = perkey("doc", "get", "--", "--json")
+    assert ran.err.startswith("perkey: not-found: there is nothing at '--json'")
+
+
+def test_an_error_of_the_system_as_json(perkey: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(28, "No space left on device", "report.md")
+
+    monkeypatch.setattr(app, "build", lambda: fail)
+    ran = perkey("anything", "--json")
+    assert ran.code == exits.STORE
+    assert ran.error == {
+        "code": "io",
+        "message": "report.md: No space left on device",
+        "hint": "",
+        "details": {"errno": 28, "path": "report.md"},
+    }
+
+
+def test_details_of_any_kind_can_be_told(perkey: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise errors.Conflict(
+            "moved", by={1: {2, 3}}, at=(1, float("nan")), key=Path("a"), text="\ud800 é", n=None
+        )
+
+    monkeypatch.setattr(app, "build", lambda: fail)
+    ran = perkey("anything", "--json")
+    assert ran.code == exits.REFUSED
+    details = ran.error["details"]
+    assert sorted(details["by"]["1"]) == [2, 3]
+    assert (details["at"], details["key"], details["n"]) == ([1, "nan"], "a", None)
+    assert details["text"].endswith("é")
 
 
 KINDS = [

@@ -396,6 +396,40 @@ def test_each_change_is_told(board: Board, store: Store) -> None:
     ]
 
 
+def test_a_task_that_is_given_up_is_told(store: Store, clock: ManualClock) -> None:
+    """Whoever claims next commits it, and the event names the worker who was late."""
+    board = Board(store, "other run")
+    board.create(["a", "b", "c"], attempts=1)
+    heard: list[tuple[str, str, int, str]] = []
+    store.observe(
+        lambda e: (
+            heard.append((e.task, e.worker, e.token, e.change))
+            if isinstance(e, events.TaskChanged)
+            else None
+        )
+    )
+    for worker in ("late", "later"):
+        assert board.claim(worker, lease=30) is not None
+    clock.wall += 31_000
+    clock.elapsed += 31
+    assert board.claim("next", lease=30) is not None
+    assert board.status().names("failed") == ["a", "b"]
+    assert heard == [
+        ("a", "late", 1, "claimed"),
+        ("b", "later", 2, "claimed"),
+        ("a", "late", 1, "given up"),
+        ("b", "later", 2, "given up"),
+        ("c", "next", 3, "claimed"),
+    ]
+    heard.clear()
+    with pytest.raises(LeaseHeld):  # nothing is written, so nothing is told
+        board.claim("another", lease=30)
+    clock.wall += 31_000
+    clock.elapsed += 31
+    assert board.claim("last", lease=30) is None
+    assert heard == [("c", "next", 3, "given up")]
+
+
 def test_output_must_be_json(board: Board) -> None:
     with pytest.raises((InvalidValue, TypeError)):
         board.finish(take(board), object())

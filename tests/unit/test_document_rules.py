@@ -269,3 +269,12 @@ async def test_the_same_for_asyncio() -> None:
         with pytest.raises(Conflict):
             await docs.put("report", {}, if_match=7, by="ben")
         await docs.put("report", {}, overwrite=True, by="ann")
+
+
+@pytest.mark.parametrize("validator", [int, dict, str, type])
+def test_a_validator_that_does_not_tell_its_arguments_is_refused_by_name(validator: Any) -> None:
+    with memory_store(ManualClock()) as store:
+        docs = Documents(store)
+        with pytest.raises(UsageError, match="expected a validator of one argument"):
+            docs.rule("x", validator)
+        assert docs.put("x", 1, create=True).version == 1

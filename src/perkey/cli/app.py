@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from cyclopts import App, CycloptsError
 
@@ -52,7 +51,7 @@ def build() -> App:
 
 def run(arguments: Sequence[str]) -> int:
     """Parse, run, report.  Commands return an exit code or None, and raise ``PerkeyError``."""
-    as_json = "--json" in arguments
+    as_json = _wants_json(arguments)
     output.lenient()
     try:
         result: Any = build()(list(arguments), exit_on_error=False, print_error=False)
@@ -60,10 +59,13 @@ def run(arguments: Sequence[str]) -> int:
             sys.stdout.flush()
         return result if isinstance(result, int) else exits.DONE
     except CycloptsError as error:
-        output.complain(" ".join(str(error).split()), "perkey --help, or --help after a command")
+        said = " ".join(str(error).split())
+        hint = "perkey --help, or --help after a command"
+        Problem("usage", said, hint).report(as_json=as_json)
         return exits.USAGE
     except PerkeyError as error:
-        _report(error, as_json)
+        hint = exits.hint_for(error)
+        Problem(error.code, error.message, hint, error.details, True).report(as_json=as_json)
         return exits.code_of(error)
     except KeyboardInterrupt:
         return exits.INTERRUPTED
@@ -73,17 +75,35 @@ def run(arguments: Sequence[str]) -> int:
         return exits.DONE
     except OSError as error:
         where = f"{error.filename}: " if error.filename else "the output cannot be written: "
-        output.complain(f"{where}{error.strerror or error}")
+        facts = {"errno": error.errno, "path": error.filename}
+        problem = Problem("io", f"{where}{error.strerror or error}", details=facts)
+        problem.report(as_json=as_json)
         with suppress(OSError, AttributeError):  # or Python complains once more at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exits.STORE
 
 
-def _report(error: PerkeyError, as_json: bool) -> None:
-    hint = exits.hint_for(error)
-    if as_json:
-        said = {"code": error.code, "message": error.message, "hint": hint}
-        facts = {**said, "details": error.details}
-        print(json.dumps({"error": facts}, ensure_ascii=False, default=str), file=sys.stderr)
-    else:
-        output.complain(f"{error.code}: {error.message}", hint)
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether ``--json`` is among the options; what stands behind ``--`` is no option."""
+    options = list(arguments)
+    return "--json" in options[: options.index("--") if "--" in options else None]
+
+
+class Problem(NamedTuple):
+    """What went wrong, for programs and for people."""
+
+    code: str
+    message: str
+    hint: str = ""
+    details: dict[str, Any] = {}  # noqa: RUF012, nobody changes it
+    labelled: bool = False
+    """Whether people are shown the code too."""
+
+    def report(self, *, as_json: bool) -> None:
+        """Say it on standard error."""
+        if as_json:
+            facts = {"code": self.code, "message": self.message, "hint": self.hint}
+            output.error_as_json({**facts, "details": self.details})
+        else:
+            label = f"{self.code}: " if self.labelled else ""
+            output.complain(f"{label}{self.message}", self.hint)

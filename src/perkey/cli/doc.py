@@ -93,7 +93,7 @@ def put(
     """
     common = common or Common()
     new = json_argument(value)
-    with common.opened() as store:
+    with common.opened(existing=if_match is not None) as store:
         docs = Documents(store)
         written = docs.put(
             key,
@@ -126,7 +126,7 @@ def patch(
     common = common or Common()
     given = json_argument(change)
     chosen = _KINDS[kind or ("json-patch" if isinstance(given, list) else "merge-patch")]
-    with common.opened() as store:
+    with common.opened(existing=chosen != "transforms") as store:
         docs = Documents(store)
         written = docs.patch(key, **{chosen: given}, if_match=if_match, by=by)
     _written(written, common)

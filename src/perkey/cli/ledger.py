@@ -53,7 +53,7 @@ def open_(
     if not 0 <= scale <= 18:
         raise UsageError(f"expected --scale from 0 to 18, found {scale}")
     lowest = None if floor == "none" else amounts.minor(floor, scale)
-    with common.opened() as store:
+    with common.opened(existing=False) as store:
         opened = Ledger(store).open_account(account, unit, scale=scale, floor=lowest, by=by)
     _show_balances([opened], common)
 

@@ -15,6 +15,7 @@ from cyclopts import Parameter
 import perkey
 from perkey import Store
 from perkey.errors import InvalidValue, UsageError
+from perkey.store.url import parse
 
 MAX_ARGUMENT_BYTES = 64 * 1024 * 1024
 """Read from a file or standard input at most; the store's own value limit is far below."""
@@ -37,12 +38,23 @@ class Common:
     json: Json = False
 
     @contextmanager
-    def opened(self) -> Iterator[Store]:
-        """The store, open."""
+    def opened(self, *, existing: bool = True) -> Iterator[Store]:
+        """The store, open.  Only a command that can begin one passes ``existing=False``: any
+        other would leave an empty file behind a mistyped path."""
         if not self.store:
             raise UsageError("no store is named; give --store URL or set PERKEY_STORE")
-        with perkey.open(self.store) as store:
+        with perkey.open(must_exist(self.store) if existing else self.store) as store:
             yield store
+
+
+def must_exist(url: str) -> str:
+    """``url`` with ``create=false``, for stores that opening would make; unless it says itself."""
+    location = parse(url)
+    if location.scheme not in ("sqlite", "file") or "create" in location.options:
+        return url
+    if location.path == ":memory:":
+        return url
+    return f"{url}{'&' if '?' in url else '?'}create=false"
 
 
 def json_argument(text: str) -> Any:

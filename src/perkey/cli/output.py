@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -32,6 +33,23 @@ def as_json(value: Any, *, pretty: bool = True) -> None:
     """Print a value as JSON; one line unless ``pretty``."""
     indent = 2 if pretty else None
     print(json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False), flush=True)
+
+
+def error_as_json(facts: dict[str, Any]) -> None:
+    """Print one line of JSON on standard error: ``{"error": {code, message, hint, details}}``."""
+    shown = json.dumps({"error": _plain(facts)}, ensure_ascii=False, allow_nan=False)
+    print(shown, file=sys.stderr, flush=True)
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON can say it; what an error carries may be anything."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:

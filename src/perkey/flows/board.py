@@ -105,17 +105,20 @@ def _claim_once(run: str, worker: str, lease: float, task: str | None) -> steps.
         check_name(task)
     length = milliseconds(lease)
 
-    def take(tx: Tx) -> Claim | None:
+    def take(tx: Tx) -> tuple[Claim | None, list[tuple[str, str, int]]]:
         board = tasklist.decode(run, tx.record(key))
         # Raising LeaseHeld below forgets what was given up here; the next claim sees it again.
-        tasklist.give_up_spent(board, tx.now)
+        spent = tasklist.give_up_spent(board, tx.now)
         chosen = tasklist.choose(run, board, task, tx.now)
         taken = chosen and tasklist.claim(run, board, chosen, worker, tx.now + length)
         _write(tx, key, board)
-        return taken or None
+        return taken or None, spent
 
     outcome: Outcome = yield steps.Transact((key,), take, worker)
-    taken: Claim | None = outcome.result
+    taken: Claim | None
+    taken, spent = outcome.result
+    for task_given_up, late, token in spent:
+        yield steps.Emit(events.TaskChanged(run, task_given_up, late, token, "given up"))
     if taken is not None:
         yield steps.Emit(events.TaskChanged(run, taken.task, worker, taken.token, "claimed"))
     return taken

@@ -93,9 +93,17 @@ def as_rule(validator: Callable[..., Any]) -> Rule:
 
 def _arguments(validator: Callable[..., object]) -> int:
     """How many arguments the validator must be given: one or three."""
+    try:
+        found = inspect.signature(validator).parameters.values()
+    except (TypeError, ValueError):  # as of most classes that are built in
+        raise UsageError(
+            "expected a validator of one argument (the proposal) or three (old, new, author), "
+            f"found {getattr(validator, '__name__', type(validator).__name__)!r}, which does not "
+            "tell its arguments; wrap it in a function of your own"
+        ) from None
     needed = [
         each
-        for each in inspect.signature(validator).parameters.values()
+        for each in found
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     if len(needed) not in (1, 3) or any(each.kind is each.KEYWORD_ONLY for each in needed):

@@ -118,13 +118,16 @@ def finished(task: Task) -> bool:
     return task.state in {DONE, FAILED}
 
 
-def give_up_spent(run: Run, now: int) -> None:
-    """Fail the tasks whose last allowed worker ran out of time."""
-    for task in run.tasks.values():
-        spent = task.attempts >= run.attempts
-        if spent and task.state == RUNNING and now >= task.expires:
+def give_up_spent(run: Run, now: int) -> list[tuple[str, str, int]]:
+    """Fail the tasks whose last allowed worker ran out of time; (task, worker, token) of each."""
+    spent = []
+    for name, task in run.tasks.items():
+        over = task.state == RUNNING and now >= task.expires
+        if over and task.attempts >= run.attempts:
             task.state = FAILED
             task.reason = f"attempt {task.attempts}, the last, by {task.worker!r} ran out of time"
+            spent.append((name, task.worker, task.token))
+    return spent
 
 
 def choose(name: str, run: Run, wanted: str | None, now: int) -> str | None:

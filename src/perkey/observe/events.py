@@ -105,7 +105,8 @@ class LateRefused:
 
 @dataclass(frozen=True, slots=True)
 class TaskChanged:
-    """A board's task was claimed, extended, finished, failed or released."""
+    """A board's task was claimed, extended, finished, failed or released; or given up, since its
+    last allowed worker ran out of time."""
 
     run: str
     task: str

@@ -18,7 +18,7 @@ from perkey.errors import LimitExceeded, StoreCorrupt, Timeout
 from perkey.store.abc import Backend
 from perkey.store.backends import vector
 from perkey.store.backends.files_disk import MARKER, Disk, Kept, line
-from perkey.store.backends.files_open import opened, root_of
+from perkey.store.backends.files_open import may_create, opened, root_of
 from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.probe import probe
 from perkey.store.evaluate import Batch
@@ -279,6 +279,7 @@ def examine(location: Location, limits: Limits, clock: Clock) -> Found:
 
 def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:
     """``file:///var/lib/app``: an absolute path, made if its parent is there."""
-    backend = FilesBackend(opened(root_of(location), clock), limits, clock, [0])
+    root = opened(root_of(location), clock, create=may_create(location))
+    backend = FilesBackend(root, limits, clock, [0])
     backend.check()
     return backend

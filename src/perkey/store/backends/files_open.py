@@ -27,7 +27,7 @@ _OURS = ".perkey-"
 
 def root_of(location: Location) -> str:
     """The directory that a ``file:///absolute/path`` URL names."""
-    location.check_options(set())
+    location.check_options({"create"})
     if location.host not in ("", "localhost") or location.user or location.port:
         raise UsageError(
             f"a file URL has three slashes before an absolute path: expected file:///path, found "
@@ -38,8 +38,18 @@ def root_of(location: Location) -> str:
     return os.path.abspath("/" + location.path.lstrip("/"))
 
 
-def opened(root: str, clock: Clock) -> str:
-    """Make or recognise the store at ``root``; returns ``root``."""
+def may_create(location: Location) -> bool:
+    """Whether a store may be made where there is none."""
+    return location.option("create", ("true", "false"), "true") == "true"
+
+
+def opened(root: str, clock: Clock, *, create: bool = True) -> str:
+    """Make (unless ``create`` is False) or recognise the store at ``root``; returns ``root``."""
+    if not create and not os.path.exists(f"{root}/{MARKER}"):
+        raise StoreUnavailable(
+            f"there is no store at {root}, and nothing was made there; check the path, or leave "
+            "out create=false to make one"
+        )
     try:
         if not os.path.isdir(os.path.dirname(root)):
             raise StoreUnavailable(f"{root} cannot be made: the directory above does not exist")

@@ -33,6 +33,8 @@ class Options:
     synchronous: str
     open_timeout: float
     """Seconds to wait for other processes while opening."""
+    create: bool = True
+    """Whether a store may be made where there is none."""
 
     @property
     def in_memory(self) -> bool:
@@ -41,7 +43,7 @@ class Options:
 
 def options(location: Location, limits: Limits) -> Options:
     """Read ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``sqlite:///:memory:``."""
-    location.check_options({"synchronous", "busy_timeout"})
+    location.check_options({"synchronous", "busy_timeout", "create"})
     if location.host or location.user or location.port:
         raise UsageError(
             "an SQLite URL has three slashes before a relative path and four before an "
@@ -59,7 +61,8 @@ def options(location: Location, limits: Limits) -> Options:
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_S:
         raise UsageError(f"expected busy_timeout= in seconds, found {wait!r:.80}")
-    return Options(location.path, synchronous, seconds)
+    create = location.option("create", ("true", "false"), "true") == "true"
+    return Options(location.path, synchronous, seconds, create)
 
 
 def connect(wanted: Options, clock: Clock) -> tuple[sqlite3.Connection, int]:
@@ -131,6 +134,8 @@ def _check_file(wanted: Options) -> None:
     path = Path(wanted.path)
     if path.is_dir():
         raise StoreUnavailable(f"expected a file at {wanted.path}, found a folder")
+    if not wanted.create and not (path.exists() and path.stat().st_size):
+        raise no_store(wanted.path)
     if not path.parent.is_dir():
         raise StoreUnavailable(f"{wanted.path} cannot be created: its folder does not exist")
     for needed in (path.parent, path) if path.exists() else (path.parent,):
@@ -147,7 +152,17 @@ def _check_file(wanted: Options) -> None:
         )
     if size:
         with closing(_read_only(path)) as probe:
-            _looked(probe, wanted)
+            taken = _looked(probe, wanted)
+        if not taken and not wanted.create:
+            raise no_store(wanted.path)
+
+
+def no_store(path: str) -> StoreUnavailable:
+    """The refusal to make a store where one was only to be used."""
+    return StoreUnavailable(
+        f"there is no store at {path}, and nothing was made there; check the path, or leave out "
+        "create=false to make one"
+    )
 
 
 def _looked(connection: sqlite3.Connection, wanted: Options) -> int:
@@ -161,8 +176,12 @@ def _looked(connection: sqlite3.Connection, wanted: Options) -> int:
 
 
 def _connection(wanted: Options) -> sqlite3.Connection:
+    place = wanted.path
+    if not wanted.create and not wanted.in_memory:
+        place = f"{Path(place).absolute().as_uri()}?mode=rw"
     return sqlite3.connect(
-        wanted.path,
+        place,
+        uri=place != wanted.path,
         timeout=0,  # waiting is ours: fair, interruptible, and up to the caller's own deadline
         isolation_level=None,
         check_same_thread=False,
