@@ -53,11 +53,12 @@ def test_verify_only_writes_nothing(perkey: Command, source: str, target: str) -
 
 
 def test_a_mistyped_source_is_not_made(perkey: Command, tmp_path: Path, target: str) -> None:
+    before = sorted(tmp_path.iterdir())
     for url in (f"sqlite:///{tmp_path}/tyop.db", f"file://{tmp_path}/tyop"):
         ran = perkey("copy", url, target)
         assert ran.code == exits.STORE
         assert "there is no store" in ran.err
-    assert [each.name for each in tmp_path.iterdir()] == []
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_people_see_the_same(perkey: Command, url: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
 def test_a_mistyped_path_makes_nothing(perkey: Command, scheme: str, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
     ran = perkey("doctor", f"{scheme}:///{tmp_path}/tyop", "--json")
     assert ran.code == exits.REFUSED
     assert ran.json["state"] == "absent"
