@@ -196,6 +196,7 @@ class Publisher(_Base):
         thread.start()
         thread.join(timeout)
         if thread.is_alive():
+            self._late = {old: one for old, one in self._late.items() if one.is_alive()}
             self._late[key] = thread
             raise Timeout(f"send for {key!r} took longer than {timeout} s", key=key)
         if failure:

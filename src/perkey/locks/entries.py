@@ -149,7 +149,7 @@ def thread_enter(self: Entry) -> Callable[[], Any]:
             self.check(me)
         try:
             if claims.setdefault(index, me) is not me:
-                table.block(index, me, self.timeout)
+                table.block(index, me, self.timeout, self)
             section.entry = self
             section.count += 1
         except BaseException:
@@ -211,7 +211,7 @@ class TaskEntry(Entry):
 
     async def suspend(self, me: Any) -> None:
         if not self.recovered(me):
-            await self.table.suspend(self.index, me, self.timeout)
+            await self.table.suspend(self.index, me, self.timeout, self)
         self.entered(me)
 
     def entered(self, me: Any) -> None:
@@ -244,7 +244,7 @@ class SharedEntry(TaskEntry):
         try:
             if self.claims.setdefault(self.index, me) is not me and not self.recovered(me):
                 refuse_stall(self.table, self.index, me, self.key)
-                self.table.block(self.index, me, self.timeout)
+                self.table.block(self.index, me, self.timeout, self)
             self.entered(me)
         except BaseException:
             self.inside.pop(me, None)
@@ -293,7 +293,7 @@ class Several:
             for entry in self._entries:
                 if entry.claims.setdefault(entry.index, me) is not me:
                     refuse_stall(entry.table, entry.index, me, entry.key)
-                    entry.table.block(entry.index, me, self._left(deadline))
+                    entry.table.block(entry.index, me, self._left(deadline), entry)
                 self._entered.append(entry)
                 entry.entered(me)
         except BaseException:
@@ -308,7 +308,7 @@ class Several:
         try:
             for entry in self._entries:
                 if entry.claims.setdefault(entry.index, me) is not me:
-                    await entry.table.suspend(entry.index, me, self._left(deadline))
+                    await entry.table.suspend(entry.index, me, self._left(deadline), entry)
                 self._entered.append(entry)
                 entry.entered(me)
         except BaseException:

@@ -34,7 +34,8 @@ def encode(key: Hashable) -> bytes:
     if isinstance(key, float) and key.is_integer():
         key = int(key)
     if isinstance(key, int):
-        return b"%d" % key
+        # Beyond any float: Python limits the digits of what it writes in decimal.
+        return b"%d" % key if key.bit_length() <= 1024 else b"%x" % key
     if isinstance(key, float):
         return repr(float(key)).encode()
     if isinstance(key, tuple):

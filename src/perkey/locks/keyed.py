@@ -6,7 +6,7 @@ import asyncio
 from _thread import allocate_lock
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from perkey import errors
 from perkey.clock import SYSTEM, Clock
@@ -15,7 +15,11 @@ from perkey.locks.guards import Guard, ReentrantGuard, SharedGuard
 from perkey.locks.held import Group, Held
 from perkey.locks.lean import lean_guards
 from perkey.locks.owner import running_loop
-from perkey.locks.table import IDLE, SharedTable, Table, Waiter, on_fork, resolve
+from perkey.locks.table import IDLE, SharedTable, Table, Waiter, limit, on_fork, resolve
+
+# Keys of one hash have no order that all callers agree on (1 and True are equal and look
+# different), so a group with two such keys first takes this one: one group at a time.
+TIES: Final = object()
 
 Profile = Literal["checked", "lean"]
 
@@ -65,6 +69,7 @@ class KeyedLocks:
         self._table = (SharedTable if shared else Table)(clock, claims)
         self._lean = profile == "lean"
         self._timeout = timeout
+        limit(timeout)
         if not self._lean:
             self._table.guard = ReentrantGuard if reentrant else SharedGuard if shared else Guard
             self._table.suspect = self._suspect
@@ -81,24 +86,27 @@ class KeyedLocks:
 
     def try_acquire(self, key: Hashable) -> Held | None:
         """A guard that holds the key, or None if somebody else does; never waits."""
+        self._table.settle_try()
         guard = self(key)
         return Held(key, guard) if guard.take() else None
 
     def many(self, keys: Iterable[Hashable], timeout: float | None = None) -> Group:
         """All of these keys or none, in an order that is the same for every caller."""
-        ordered = sorted(set(keys), key=lambda key: (hash(key), repr(key)))
-        limit = self._timeout if timeout is None else timeout
-        return Group([self(key) for key in ordered], limit, self._table.clock)
+        ordered: list[Any] = sorted(set(keys), key=hash)
+        if len({hash(key) for key in ordered}) < len(ordered):
+            ordered.insert(0, TIES)
+        limited = limit(self._timeout if timeout is None else timeout)
+        return Group([self(key) for key in ordered], limited, self._table.clock)
 
     def active_keys(self) -> list[Any]:
         """The keys that somebody holds now."""
-        return list(self._table.claims)
+        return [key for key in list(self._table.claims) if key is not TIES]
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._table.claims
 
     def __len__(self) -> int:
-        return len(self._table.claims)
+        return len(self.active_keys())
 
     def __bool__(self) -> bool:
         return True
@@ -111,15 +119,17 @@ class KeyedLocks:
         gate.acquire()
         waiter = Waiter(IDLE, object(), gate.release)
         table = self._table
-        limit = -1.0 if timeout is None else timeout
+        timeout = limit(timeout)
+        patience = -1.0 if timeout is None else max(timeout, 0.0)
         try:
-            if table.join_idle(waiter) and not gate.acquire(True, limit):
+            if table.join_idle(waiter) and not gate.acquire(True, patience):
                 table.timed_out(IDLE, timeout)
         finally:
             table.withdraw(waiter)
         return None
 
     async def _idle_task(self, timeout: float | None) -> None:
+        timeout = limit(timeout)
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         table = self._table
@@ -147,7 +157,7 @@ class KeyedLocks:
             table.waited_longest,
             table.timeouts,
             table.skipped,
-            len(table.claims),
+            len(self),
             sum(len(queue) for queue in list(table.queues.values())),
         )
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from perkey.locks.owner import get_ident, running_loop
 from perkey.locks.ready import Ready
-from perkey.locks.table import READY, THREADS, Table
+from perkey.locks.table import READY, THREADS, Table, limit
 
 HELD: Final = object()  # the token of whoever holds a lean section
 
@@ -27,6 +27,8 @@ def lean_guards(table: Table, default: float | None) -> Callable[..., Any]:
         timeout: float | None = default
 
         def __enter__(self) -> LeanGuard:
+            if table.home is not THREADS:
+                table.settle(THREADS)
             try:
                 if claims.setdefault(self.key, self) is not self:
                     table.block(self.key, self, self.timeout)
@@ -36,6 +38,8 @@ def lean_guards(table: Table, default: float | None) -> Callable[..., Any]:
             return self
 
         def __aenter__(self) -> Any:
+            if get_ident() != table.thread:
+                table.settle_task()
             if claims.setdefault(self.key, self) is self:
                 return READY
             return table.suspend(self.key, self, self.timeout)
@@ -78,9 +82,10 @@ class LeanThreadSection(metaclass=Ready):
 class TimedSection(LeanThreadSection):
     """The same with a limit on the wait."""
 
-    __slots__ = ("timeout",)
+    __slots__ = ("key", "timeout")
 
-    def __init__(self, section: LeanThreadSection, timeout: float | None) -> None:
+    def __init__(self, section: LeanThreadSection, key: Hashable, timeout: float | None) -> None:
+        self.key = key
         self.index = section.index
         self.table = section.table
         self.timeout = timeout
@@ -94,19 +99,20 @@ class TimedSection(LeanThreadSection):
         self.__enter__ = __enter__
 
     def _wait(self) -> None:
-        timeout = self.timeout
+        timeout = limit(self.timeout)
         if timeout is None:
             self.acquire()
         elif timeout <= 0 or not self.acquire(True, timeout):
-            self.table.timed_out(self.index, timeout)
+            self.table.timed_out(self.index, timeout, self)
 
 
 class LeanTaskSection(metaclass=Ready):
     """A lean section of one event loop; who holds it has no name."""
 
-    __slots__ = ("__aenter__", "__aexit__", "index", "table", "timeout")
+    __slots__ = ("__aenter__", "__aexit__", "index", "key", "table", "timeout")
 
-    def __init__(self, table: Table, index: int, timeout: float | None) -> None:
+    def __init__(self, table: Table, index: int, key: Hashable, timeout: float | None) -> None:
+        self.key = key
         claims, queues = table.claims, table.queues
         self.table = table
         self.index = index
@@ -116,7 +122,7 @@ class LeanTaskSection(metaclass=Ready):
             if get_ident() != table.thread:
                 table.settle_task()
             if index in claims:
-                return table.suspend(index, object(), self.timeout)
+                return table.suspend(index, object(), self.timeout, self)
             claims[index] = HELD
             return READY
 

@@ -19,7 +19,7 @@ from perkey.locks.held import Group, Held
 from perkey.locks.keyed import Profile
 from perkey.locks.lean import LeanFirst, LeanTaskSection, LeanThreadSection, TimedSection
 from perkey.locks.owner import running_loop
-from perkey.locks.table import THREADS, SharedTable, Table, on_fork
+from perkey.locks.table import THREADS, SharedTable, Table, limit, on_fork
 
 MAX_SECTIONS = 1 << 20
 REMEMBERED = 8  # keys an array remembers for each of its sections, to find them faster
@@ -98,6 +98,7 @@ class Sections:
         self._hash = section_hash(hash, _secret(clock))
         self._lean = profile == "lean"
         self._timeout = timeout
+        limit(timeout)
         self._table: Table = (SharedTable if shared else Table)(clock)
         if not self._lean:
             self._table.suspect = self.suspect
@@ -136,13 +137,14 @@ class Sections:
 
     def _make_lean(self, key: Hashable, timeout: float | None) -> Any:
         home = self._table.home
+        limit(timeout)
         if home is None:
             return LeanFirst(self, key, timeout)
         index = self.index(key)
         if home is not THREADS:
-            return LeanTaskSection(self._table, index, timeout)
+            return LeanTaskSection(self._table, index, key, timeout)
         section = self.sections[index]
-        return section if timeout is None else TimedSection(section, timeout)
+        return section if timeout is None else TimedSection(section, key, timeout)
 
     def _make_checked(self, key: Hashable, timeout: float | None) -> Entry:
         home = self._table.home
@@ -152,6 +154,7 @@ class Sections:
             kind = Entry
         else:
             kind = ThreadEntry if home is THREADS else TaskEntry
+        limit(timeout)  # refused at once, not only when somebody is there
         index = self.index(key)
         entry = kind(self, self._table, self.sections[index], index, key)
         entry.timeout = timeout
@@ -175,6 +178,7 @@ class Sections:
         """A guard that holds the key's section, or None if it is taken; never waits."""
         if self._table.home is None:
             self.settle(running_loop() or THREADS)
+        self._table.settle_try()
         entry = self(key, None)
         if self._lean:
             return Held(key, entry) if entry.acquire(False) else None
@@ -184,18 +188,18 @@ class Sections:
         """The sections of all these keys or none, in the order of their numbers, each once."""
         if self._table.home is None:
             self.settle(running_loop() or THREADS)
-        limit = self._timeout if timeout is None else timeout
+        limited = limit(self._timeout if timeout is None else timeout)
         by_section = {self.index(key): key for key in keys}
         order = sorted(by_section)
         if not self._lean:
-            return Several([self(by_section[index], None) for index in order], limit)
+            return Several([self(by_section[index], None) for index in order], limited)
         # Not those that are remembered: each of these gets what is left of the time.
         chosen: list[Any] = (
-            [TimedSection(self.sections[index], None) for index in order]
+            [TimedSection(self.sections[index], by_section[index], None) for index in order]
             if self._table.home is THREADS
-            else [LeanTaskSection(self._table, index, None) for index in order]
+            else [LeanTaskSection(self._table, index, by_section[index], None) for index in order]
         )
-        return Group(chosen, limit, self._table.clock)
+        return Group(chosen, limited, self._table.clock)
 
     # ------------------------------------------------------------------------ to look at
 

@@ -87,10 +87,11 @@ class Table:
         self.mutex = allocate_lock()
 
     def settle(self, home: Any) -> None:
-        """The first user decides: threads, or one event loop until it is closed."""
+        """The first user decides: threads, or one event loop and, when it is closed, another."""
         if self.home is home:
             return
-        stale = self.home not in (None, THREADS) and self.home.is_closed() and not self.claims
+        loops = self.home not in (None, THREADS) and home is not THREADS
+        stale = loops and self.home.is_closed() and not self.claims
         if self.home is not None and not stale:
             first = "threads" if self.home is THREADS else "another event loop"
             raise errors.WrongColour(
@@ -98,6 +99,12 @@ class Table:
                 "use one object for each, or make it with shared=True"
             )
         self.home = home
+        self.thread = 0
+
+    def settle_try(self) -> None:
+        """For what never waits, so that it may run in any code of the thread at home here."""
+        if self.home is not THREADS:
+            self.settle(running_loop() or THREADS)
 
     def settle_task(self) -> Any:
         """Belong to the running event loop; its running task.
@@ -174,22 +181,28 @@ class Table:
 
     # ------------------------------------------------------------------------- waiting
 
-    def block(self, key: Hashable, token: Any, timeout: float | None) -> None:
-        """Take a key that was held a moment ago, blocking this thread."""
+    def block(self, key: Hashable, token: Any, timeout: float | None, entry: Any = None) -> None:
+        """Take a key that was held a moment ago, blocking this thread.
+
+        ``entry`` knows the caller's name for a key that is the number of a section.
+        """
+        timeout = limit(timeout)
         gate = allocate_lock()
         gate.acquire()
         waiter = Waiter(key, token, gate.release)
         began = self.clock.monotonic()
         try:
             if not self.join(waiter):
-                self._sit(waiter, gate, began, timeout)
+                self._sit(waiter, gate, began, timeout, entry)
         except BaseException:
             self.withdraw(waiter)
             raise
         finally:
             self._count_wait(began)
 
-    def _sit(self, waiter: Waiter, gate: Any, began: float, timeout: float | None) -> None:
+    def _sit(
+        self, waiter: Waiter, gate: Any, began: float, timeout: float | None, entry: Any
+    ) -> None:
         patience = PATIENCE
         while self.claims.get(waiter.key) is not waiter.token:
             left = patience
@@ -202,7 +215,7 @@ class Table:
             self.look(waiter)
             patience = min(2 * patience, 60.0)
         if self.claims.get(waiter.key) is not waiter.token:
-            self.timed_out(waiter.key, timeout)
+            self.timed_out(waiter.key, timeout, entry)
 
     def look(self, waiter: Waiter) -> None:
         """Free the key if its holder is gone for good; only the first in line looks."""
@@ -213,8 +226,11 @@ class Table:
             if gone and (holder is waiter or self.suspect(waiter.key, holder)):
                 self.leave(waiter.key, holder)
 
-    async def suspend(self, key: Hashable, token: Any, timeout: float | None) -> None:
+    async def suspend(
+        self, key: Hashable, token: Any, timeout: float | None, entry: Any = None
+    ) -> None:
         """Take a key that was held a moment ago, suspending this task."""
+        timeout = limit(timeout)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         waiter = Waiter(key, token, *self.waker(loop, future))
@@ -226,7 +242,7 @@ class Table:
                     timer = loop.call_later(max(timeout, 0.0), resolve, future)
                 await future
                 if self.claims.get(key) is not token:
-                    self.timed_out(key, timeout)
+                    self.timed_out(key, timeout, entry)
         except BaseException:
             self.withdraw(waiter)
             raise
@@ -239,9 +255,13 @@ class Table:
         """What wakes a task whose waker runs on the same loop."""
         return future.set_result, None
 
-    def timed_out(self, key: Hashable, timeout: float | None) -> None:
+    def timed_out(self, key: Hashable, timeout: float | None, entry: Any = None) -> None:
+        """Raise ``Timeout`` for a key, or for the key of an entry whose section was taken."""
         self.timeouts += 1
-        raise errors.Timeout(f"{key!r} was held for all of {timeout} s", key=key, timeout=timeout)
+        what = repr(key)
+        if entry is not None:
+            what, key = f"section {key} of {entry.key!r}", entry.key
+        raise errors.Timeout(f"{what} was held for all of {timeout} s", key=key, timeout=timeout)
 
     def _count_wait(self, began: float) -> None:
         waited = self.clock.monotonic() - began
@@ -281,8 +301,25 @@ class SharedTable(Table):
         super().__init__(clock, claims)
         self.home = SHARED
 
+    def settle(self, home: Any) -> None:
+        """Everybody is at home here."""
+
     def waker(self, loop: asyncio.AbstractEventLoop, future: Any) -> tuple[Any, ...]:
         return loop.call_soon_threadsafe, resolve, future
+
+
+def limit(timeout: float | None) -> float | None:
+    """The seconds of a timeout; None for no limit, as for what is longer than anybody waits."""
+    if timeout is None:
+        return None
+    try:
+        if timeout < 1e9:
+            return timeout
+        if timeout >= 1e9:
+            return None
+    except TypeError:
+        pass
+    raise errors.UsageError(f"a timeout is a number of seconds or None, not {timeout!r}")
 
 
 def refuse_stall(table: Table, key: Hashable, me: Any, named: Hashable) -> None:
