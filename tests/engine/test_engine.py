@@ -333,3 +333,62 @@ def test_a_definition_is_checked_where_it_is_made() -> None:
     ):
         with pytest.raises(UsageError):
             call()
+
+
+class Stubborn(Failing):
+    """A broker that cannot close one trigger."""
+
+    async def close(self, key: str, start: Any) -> None:
+        await super().close(key, start)
+        if start.trigger == "message:a":
+            raise ConnectionError("the broker is down")
+
+
+async def test_a_trigger_that_cannot_be_closed_keeps_no_other_open() -> None:
+    broker = Stubborn(99)
+    engine = AsyncEngine(broker=broker)
+    await engine.register_process(order(quick, message("a"), every("20ms"), message("b")))
+    await engine.run()
+    second = await engine.register_process(order(quick, message("c")))
+    assert broker.open_now == [("order", "message:c")]
+    assert [each.version for each in engine.registrations("order")] == [1, 2]
+    assert engine._hub._timers == {}
+    await engine.unregister_version(second)
+    assert sorted(trigger for _, trigger in broker.open_now) == [
+        "every:20",
+        "message:a",
+        "message:b",
+    ]
+    await engine.shutdown()
+    assert broker.open_now == []
+    assert engine.state is State.STOPPED
+
+
+async def test_a_version_stays_if_what_is_promoted_cannot_be_opened() -> None:
+    broker = Failing(99)
+    engine = AsyncEngine(broker=broker)
+    await engine.register_process(order(quick, message("a")))
+    second = await engine.register_process(order(quick, message("b")))
+    await engine.run()
+    broker.left = 1
+    with pytest.raises(ConnectionError):
+        await engine.unregister_version(second)
+    assert engine.registrations("order")[-1] == second
+    assert broker.open_now == [("order", "message:b")]
+    await engine.unregister_version(second)
+    assert broker.open_now == [("order", "message:a")]
+    await engine.shutdown()
+
+
+async def test_a_publish_that_comes_after_the_shutdown_starts_nothing() -> None:
+    """It had passed the door before, and waited for its key's turn."""
+    engine = AsyncEngine()
+    await engine.register_process(order(quick, message("m", key="id")))
+    await engine.run()
+    async with engine._dispatch._keys("order\x001"):
+        late = asyncio.create_task(engine.publish("m", {"id": 1}))
+        await asyncio.sleep(0)
+        await engine.shutdown()
+    with pytest.raises(InvalidState, match="the engine is stopped"):
+        await late
+    assert engine.instances() == []

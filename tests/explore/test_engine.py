@@ -197,7 +197,7 @@ def test_check_then_set_run_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         await step("checked", error=None)
         engine._cell._state = State.STARTING
         await engine._hub.start()
-        await engine._wire("order")
+        await engine._deployments.wire_all()
         engine._cell._state = State.STARTED
 
     monkeypatch.setattr(AsyncEngine, "run", check_then_set)
@@ -212,7 +212,7 @@ def test_a_roll_back_by_plain_store_is_caught(monkeypatch: pytest.MonkeyPatch) -
             raise InvalidState
         try:
             await engine._hub.start()
-            await engine._wire("order")
+            await engine._deployments.wire_all()
             await step("open")
         except BaseException:
             engine._cell._state = State.NOT_STARTED
@@ -230,7 +230,7 @@ def test_started_before_the_hub_accepts_is_caught(monkeypatch: pytest.MonkeyPatc
         engine._cell.swap(State.STARTING, State.STARTED)
         await step("hub", error=None)
         await engine._hub.start()
-        await engine._wire("order")
+        await engine._deployments.wire_all()
 
     def none_dropped(world: World, ended: Any) -> None:
         assert "dropped" not in ended.results

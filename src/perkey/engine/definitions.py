@@ -117,6 +117,8 @@ class Definition:
     body: Body
     starts: tuple[Start, ...] = ()
     digest: str = ""
+    on_loop: bool = False
+    """The body is a coroutine function; else it runs on a thread."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the body directly, as in a unit test."""
@@ -145,7 +147,8 @@ def define(key: str, body: Body, starts: Sequence[Start] = ()) -> Definition:
     triggers = [start.trigger for start in starts]
     if len(set(triggers)) != len(triggers):
         raise UsageError(f"process {key!r} declares the same start twice: {triggers}")
-    return Definition(key, body, tuple(starts), _digest(key, body, triggers))
+    digest = _digest(key, body, triggers)
+    return Definition(key, body, tuple(starts), digest, inspect.iscoroutinefunction(body))
 
 
 def _digest(key: str, body: Body, triggers: Sequence[str]) -> str:

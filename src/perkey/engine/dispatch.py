@@ -8,8 +8,9 @@ before there is something that carries it.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from perkey.engine.definitions import Message
 from perkey.engine.hub import Hub
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from perkey.engine.engine import AsyncEngine
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """What became of a message."""
 
     outcome: str
@@ -36,8 +36,7 @@ class Published:
     """The id of the instance that has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Letter:
+class _Letter(msgspec.Struct, frozen=True):
     message: Delivered
     key: str | None
     until: float

@@ -15,6 +15,7 @@ from typing import Any
 
 from perkey.clock import SYSTEM, Clock
 from perkey.engine.definitions import Definition, Timer
+from perkey.engine.deployments import Deployments
 from perkey.engine.dispatch import Dispatcher, Published
 from perkey.engine.facts import Facts, Observer, Subscription
 from perkey.engine.guarded import outside
@@ -26,7 +27,6 @@ from perkey.engine.limits import EngineLimits
 from perkey.engine.registry import Registration, Registry, Starter, Version, check_engine
 from perkey.engine.runner import Runner
 from perkey.errors import InvalidState, NotFound, NotSupported, StillRunning, UsageError
-from perkey.locks import KeyedLocks
 from perkey.stores import AsyncStore
 
 
@@ -58,13 +58,15 @@ class AsyncEngine:
         self.store = store
         self._cell = Cell()
         self._registry = Registry()
-        self._keys = KeyedLocks()
         self._facts = Facts()
         self._stopped = asyncio.Event()
         self._journal = None if store is None else Journal(store, self.id, self.limits.lease_s)
         self._runner = Runner(self, self._registry, self._journal, self._facts)
-        self._hub = Hub(broker or LocalBroker(), self._tick, self._runner.now_ms)
+        self._hub = Hub(broker or LocalBroker(), self._tick, self._runner.now_ms, self._facts)
         self._dispatch = Dispatcher(self._registry, self._hub, self._runner, self)
+        self._deployments = Deployments(
+            self, self._registry, self._hub, self._journal, self._dispatch, self._facts
+        )
         self.draining = False
         """Nothing new is started or taken over; what runs may finish."""
         self._resuming: asyncio.Task[None] | None = None
@@ -99,9 +101,7 @@ class AsyncEngine:
             if self._journal is not None:
                 await self._journal.take_lease()
             await self._hub.start()
-            for key in self._registry.keys_locked():
-                async with self._keys(key):
-                    await self._wire(key)
+            await self._deployments.wire_all()
         except BaseException:
             await self._hub.stop()
             if self._journal is not None:
@@ -124,15 +124,9 @@ class AsyncEngine:
         await self._resumed()
 
     async def _resumed(self) -> None:
-        for key in self._registry.keys_locked() + self._hub_only_keys():
-            async with self._keys(key):
-                await self._wire(key)
+        await self._deployments.wire_all()
         self._facts.tell("engine", detail="resumed")
         await self._dispatch.resume()
-
-    def _hub_only_keys(self) -> list[str]:
-        known = set(self._registry.keys_locked())
-        return sorted({key for key, _ in self._hub.open_triggers()} - known)
 
     async def drain(self, timeout: float = 60.0) -> None:
         """No new starts; let the running ones finish; then stop.
@@ -204,36 +198,8 @@ class AsyncEngine:
         ``manual``: its triggers stay closed.  ``dedupe``: if the latest version has the same
         content, return its receipt instead.  Refused definitions change nothing.
         """
-        if not isinstance(definition, Definition):
-            raise UsageError(
-                f"expected a definition made by @process(...), found {type(definition).__name__}"
-            )
         self._check_alive()
-        async with self._keys(definition.key):
-            latest = self._registry.latest_locked(definition.key)
-            if dedupe and latest and latest.definition.digest == definition.digest:
-                return latest.registration
-            version = await self._new_version(definition, manual)
-            self._registry.add_locked(version)
-            try:
-                await self._wire(definition.key)
-            except BaseException:
-                self._registry.remove_locked(version.registration)
-                raise
-        receipt = version.registration
-        self._facts.tell("registered", receipt.key, receipt.version)
-        return receipt
-
-    async def _new_version(self, definition: Definition, manual: bool) -> Version:
-        given = self._registry.last_locked(definition.key)
-        number = given + 1
-        if self._journal is not None:
-            number = await self._journal.give_version(definition.key, definition.digest, given)
-        self._registry.take_number_locked(definition.key, number)
-        receipt = Registration(
-            definition.key, number, self.clock.token(), definition.digest, self.id
-        )
-        return Version(receipt, definition, manual)
+        return await self._deployments.register(definition, manual, dedupe)
 
     async def unregister_version(self, receipt: Registration) -> None:
         """Forget one version; if it was the latest, the newest that remains takes its place.
@@ -241,25 +207,11 @@ class AsyncEngine:
         Running instances keep the version they started with.
         """
         check_engine(receipt, self.id)
-        async with self._keys(receipt.key):
-            self._registry.remove_locked(receipt)
-            await self._wire(receipt.key)
-        self._facts.tell("unregistered", receipt.key, receipt.version)
+        await self._deployments.unregister(receipt)
 
     async def unregister_process(self, key: str) -> None:
         """Forget every version of ``key``; its numbers are never given again."""
-        async with self._keys(key):
-            self._registry.remove_all_locked(key)
-            await self._wire(key)
-        self._facts.tell("unregistered", key)
-
-    async def _wire(self, key: str) -> None:
-        """Open what the latest version of ``key`` declares; the caller holds its key lock."""
-        if self.state is State.PAUSED:
-            return
-        latest = self._registry.latest_locked(key)
-        if await self._hub.reconcile(key, latest.starts if latest else ()):
-            await self._dispatch.retry_waiting()
+        await self._deployments.unregister_all(key)
 
     def registrations(self, key: str) -> list[Registration]:
         """The receipts of ``key``, ascending."""

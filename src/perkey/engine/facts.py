@@ -74,6 +74,11 @@ class Facts:
     def __init__(self) -> None:
         self._subscriptions: list[Subscription] = []
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._subscriptions)
+
     def observe(self, observer: Observer, limit: int) -> Subscription:
         """Send every later fact to ``observer``."""
         subscription = Subscription(observer, limit)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from perkey.engine.definitions import At, Every, Message, Signal, Start, Timer
+from perkey.engine.facts import Facts
 from perkey.engine.guarded import outside
 from perkey.errors import InvalidState
 
@@ -52,7 +53,10 @@ async def sleep_until(due: int, now_ms: Callable[[], Awaitable[int]]) -> int:
 class Hub:
     """Open triggers by key.  Lives on the engine's loop; takes no lock of its own."""
 
-    def __init__(self, broker: Broker, fire: Fire, now_ms: Callable[[], Awaitable[int]]) -> None:
+    def __init__(
+        self, broker: Broker, fire: Fire, now_ms: Callable[[], Awaitable[int]], facts: Facts
+    ) -> None:
+        self._facts = facts
         self._broker = broker
         self._fire = fire
         self._now_ms = now_ms
@@ -71,7 +75,8 @@ class Hub:
         """Make exactly ``starts`` open for ``key``; the caller holds the key's lock.
 
         All or nothing: if one cannot be opened, those opened before it are closed again and
-        the old ones stay.  Returns whether anything was opened.
+        the old ones stay.  Raises only then, never after the change.  Returns whether anything
+        was opened.
         """
         outside("a subscription was changed")
         if not self.accepting:
@@ -88,20 +93,16 @@ class Hub:
             for start in opened:  # another process may have taken it while the broker opened
                 self._check_free(key, start)
         except BaseException:
-            for start in reversed(opened):
-                await self._broker.close(key, start)
+            await self._shut(key, opened[::-1])
             raise
         if self._closed_meanwhile():
-            for start in opened:
-                await self._broker.close(key, start)
+            await self._shut(key, opened)
             return False
         self._open[key] = wanted
         self._note_messages(key, current, wanted)
         for start in opened:
             self._start_timer(key, start)
-        for trigger, start in current.items():
-            if trigger not in wanted:
-                await self._shut(key, start)
+        await self._shut(key, [each for each in current.values() if each.trigger not in wanted])
         return bool(opened)
 
     def _closed_meanwhile(self) -> bool:
@@ -139,11 +140,28 @@ class Hub:
             # Ticks that passed while this one waited are skipped, not made up for.
             last = max(due, now)
 
-    async def _shut(self, key: str, start: Start) -> None:
-        task = self._timers.pop((key, start.trigger), None)
-        if task is not None:
-            task.cancel()
-        await self._broker.close(key, start)
+    async def _shut(self, key: str, starts: Sequence[Start]) -> None:
+        """Close these, whatever happens: one that fails or is cancelled keeps no other open."""
+        for start in starts:
+            task = self._timers.pop((key, start.trigger), None)
+            if task is not None:
+                task.cancel()
+        cancelled = False
+        for start in starts:
+            try:
+                await self._broker.close(key, start)
+            except asyncio.CancelledError:
+                cancelled = True
+            except Exception as error:
+                said = f"{start.trigger} was not closed: {type(error).__name__}: {error}"
+                self._facts.tell("engine", key, detail=said)
+        task = asyncio.current_task()
+        if cancelled and task is not None:
+            task.cancel()  # at its next step, when the change is complete
+
+    def keys(self) -> list[str]:
+        """The processes that have something open."""
+        return list(self._open)
 
     def message_owner(self, name: str) -> tuple[str, Message] | None:
         """The process that a message starts, and the start that says so."""
@@ -165,7 +183,6 @@ class Hub:
         outside("the hub was stopped")
         self.accepting = False
         for key, starts in list(self._open.items()):
-            for start in starts.values():
-                await self._shut(key, start)
+            await self._shut(key, list(starts.values()))
         self._open.clear()
         self._messages.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -37,7 +36,7 @@ class InstanceState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        return self not in (InstanceState.PENDING, InstanceState.RUNNING)
+        return self is not InstanceState.RUNNING and self is not InstanceState.PENDING
 
 
 class Delivered(msgspec.Struct, frozen=True):
@@ -81,10 +80,14 @@ class Instance:
     error: str = ""
     results: dict[str, Any] = field(default_factory=dict)
     """Step name -> what it returned."""
-    inbox: deque[Delivered] = field(default_factory=deque)
+    inbox: list[Delivered] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
-    arrived: asyncio.Event | None = None
-    ended: asyncio.Event | None = None
+    begun: bool = False
+    """Its task has run some of its own code, and so will see its end."""
+    arrived: asyncio.Future[None] | None = None
+    """Done when something came into the inbox, since it was made."""
+    waiters: list[asyncio.Future[None]] | None = None
+    """Whoever waits for its end: one future each, so that one who leaves disturbs no other."""
     waiting_for: str = ""
     """What it waits for right now: ``step pay``, ``message paid``, ``timer``; else empty."""
     elsewhere: bool = False
@@ -97,23 +100,31 @@ class Instance:
 
     def wake(self) -> None:
         """Something came into the inbox."""
-        if self.arrived is not None:
-            self.arrived.set()
+        if self.arrived is not None and not self.arrived.done():
+            self.arrived.set_result(None)
 
     def finish(self, state: InstanceState, result: Any = None, error: str = "") -> None:
         """End; whoever waits is told."""
         self.state, self.result, self.error = state, result, error
         self.waiting_for = ""
-        if self.ended is not None:
-            self.ended.set()
+        for waiter in self.waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+        self.waiters = None
 
     async def wait_ended(self) -> None:
         """Return when the instance has ended."""
         if self.state.ended:
             return
-        if self.ended is None:
-            self.ended = asyncio.Event()
-        await self.ended.wait()
+        if self.waiters is None:
+            self.waiters = []
+        waiter = asyncio.get_running_loop().create_future()
+        self.waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if self.waiters is not None:
+                self.waiters.remove(waiter)
 
 
 class Handle:
@@ -179,6 +190,9 @@ class Handle:
         If another engine runs it, this follows its record in the store.
         """
         instance = self._instance
+        if timeout is None and not instance.elsewhere:
+            await instance.wait_ended()
+            return instance.state
         try:
             async with asyncio.timeout(timeout):
                 if instance.elsewhere and self._runner.neighbours is not None:
@@ -216,20 +230,46 @@ class Handle:
 class Context:
     """What an async body gets."""
 
+    __slots__ = ("_instance", "_receives", "_runner", "_sleeps", "definition")
+
     def __init__(self, runner: Runner, instance: Instance, version: Version) -> None:
         self._runner = runner
         self._instance = instance
         self._sleeps = 0
-        self._receives: dict[str, int] = {}
-        self.id = instance.id
-        self.key = instance.key
-        self.version = instance.version
-        self.variables = instance.variables
-        self.business_key = instance.business_key
-        self.correlation = instance.correlation
-        self.message = instance.trigger
-        """The message or signal that started this instance, or None."""
+        self._receives: dict[str, int] | None = None
         self.definition = version.definition
+
+    @property
+    def id(self) -> str:
+        return self._instance.id
+
+    @property
+    def key(self) -> str:
+        """The process's key."""
+        return self._instance.key
+
+    @property
+    def version(self) -> int:
+        return self._instance.version
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What it was started with."""
+        return self._instance.variables
+
+    @property
+    def business_key(self) -> str:
+        return self._instance.business_key
+
+    @property
+    def correlation(self) -> str | None:
+        """The correlation key of the message that started it."""
+        return self._instance.correlation
+
+    @property
+    def message(self) -> Delivered | None:
+        """The message, signal or tick that started it, or None."""
+        return self._instance.trigger
 
     @property
     def engine(self) -> AsyncEngine:
@@ -280,6 +320,8 @@ class Context:
         id.  ``Timeout`` when none came in time; on a durable store the deadline and that it
         passed are kept, so a restart does not decide anew.
         """
+        if self._receives is None:
+            self._receives = {}
         number = self._receives[name] = self._receives.get(name, 0) + 1
         step = f"receive:{name}:{number}"
         results = self._instance.results

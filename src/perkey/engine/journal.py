@@ -15,6 +15,7 @@ from typing import Any
 from perkey.engine.instances import Instance, InstanceState
 from perkey.engine.records import (
     Stored,
+    below,
     encode,
     freeze,
     instance_key,
@@ -47,6 +48,7 @@ class Journal:
         self.owner = owner
         self._lease_ms = int(lease_s * 1000)
         self._lease = place("e", owner)
+        self._mine = place("r", owner)
         self._fence: Fence | None = None
 
     # -------------------------------------------------------------------------- the store
@@ -58,7 +60,7 @@ class Journal:
         fence = self._fence if fenced else None
         if fenced and fence is None:
             raise InvalidState("this engine does not hold its lease; run() takes it")
-        names = tuple(sorted({*keys, *([fence.lease] if fence else [])}))
+        names = tuple(sorted({*keys, fence.lease} if fence else {*keys}))
         outcome: Outcome = await self._store.run(
             _one(steps.Transact(names, fn, self.owner, fence=fence))
         )
@@ -169,7 +171,7 @@ class Journal:
         id of the instance, and the kind that named it, empty if it is new.
         """
         record = instance_key(instance.id)
-        index = place("r", self.owner, instance.id)
+        index = below(self._mine, instance.id)
         marks = {kind: place(kind, *parts) for kind, parts in uniques.items()}
         stored = freeze(instance, registration.digest, self.owner)
 
@@ -220,7 +222,7 @@ class Journal:
         Returns the names of the messages that it never received.  May be repeated.
         """
         record = instance_key(instance.id)
-        ends = [place("r", self.owner, instance.id)]
+        ends = [below(self._mine, instance.id)]
         if instance.correlation is not None:
             ends.append(place("k", instance.key, instance.correlation))
 
@@ -279,7 +281,7 @@ class Journal:
         theirs, old, new = (
             place("e", owner),
             place("r", owner, instance_id),
-            place("r", self.owner, instance_id),
+            below(self._mine, instance_id),
         )
 
         def take(tx: Tx) -> Stored | None:

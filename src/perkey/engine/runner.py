@@ -7,10 +7,8 @@ on a store it is one commit of the journal.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import OrderedDict
 from collections.abc import Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perkey.engine.facts import Facts
@@ -81,6 +79,7 @@ class Runner:
         if journal is not None:
             self.post = mail = Mail(journal, engine.limits.inbox)
             self.neighbours = Neighbours(self, registry, journal, mail)
+        self._kept = engine.limits.finished
         self._asides: set[asyncio.Task[None]] = set()
         self._idempotent: dict[tuple[str, str], Instance] = {}
 
@@ -116,7 +115,7 @@ class Runner:
         receipt = version.registration
         mark = trigger.mark if trigger else None
         unique = None if idempotency_key is None else (receipt.key, idempotency_key)
-        if unique in self._idempotent:
+        if unique is not None and unique in self._idempotent:
             known = self._idempotent[unique]
             return Begun(known.id, "s", known)
         if variables:
@@ -137,10 +136,11 @@ class Runner:
                 return found
         else:
             self._check_going()
-            earlier = self._local.holder(mark)
+            earlier = None if mark is None else self._local.holder(mark)
             if earlier is not None:
                 return Begun(earlier, "m")
-            self._local.began(instance, mark)
+            if mark is not None or correlation is not None:
+                self._local.began(instance, mark)
         if unique is not None:
             instance.unique = unique
             self._idempotent[unique] = instance
@@ -207,11 +207,13 @@ class Runner:
     def begin(self, instance: Instance, version: Version, detail: str = "") -> None:
         """Track it, then let it run, unless the engine pauses or has stopped meanwhile."""
         self._track(instance)
-        self.facts.tell("started", instance.key, instance.version, instance.id, detail)
-        if self._stopping:
-            self._end(instance, InstanceState.CANCELLED)  # its record goes on elsewhere
-        elif self.engine.state is not State.PAUSED:
+        if self.facts.heard:
+            self.facts.tell("started", instance.key, instance.version, instance.id, detail)
+        state = self.engine.state
+        if state is State.STARTED:
             self.launch(instance, version)
+        elif state is not State.PAUSED:
+            self._end(instance, InstanceState.CANCELLED)  # its record goes on elsewhere
 
     def _track(self, instance: Instance) -> None:
         instance.elsewhere = False
@@ -222,13 +224,6 @@ class Runner:
         outside("an instance was launched")
         instance.state = InstanceState.RUNNING
         instance.task = asyncio.get_running_loop().create_task(self._run(instance, version))
-        instance.task.add_done_callback(partial(self._never_ran, instance))
-
-    def _never_ran(self, instance: Instance, task: asyncio.Task[None]) -> None:
-        """A task that is cancelled before its first step runs none of its own code."""
-        if instance.state.ended:
-            return
-        self._drop(instance, InstanceState.CANCELLED)
 
     def _drop(self, instance: Instance, state: InstanceState, error: str = "") -> None:
         """End an instance that has no task of its own; on a store, unless another engine
@@ -252,13 +247,20 @@ class Runner:
     # ---------------------------------------------------------------------------- running
 
     async def _run(self, instance: Instance, version: Version) -> None:
+        instance.begun = True
         try:
-            result = await self._call(instance, version)
+            context = Context(self, instance, version)
+            definition = version.definition
+            if definition.on_loop:
+                result = await definition.body(context)
+            else:
+                threaded = ThreadContext(context, asyncio.get_running_loop())
+                result = await asyncio.to_thread(definition.body, threaded)
             if self._journal is not None:
                 result = codec.decode(codec.encode(result))
         except asyncio.CancelledError:
             # A durable instance of an engine that stops goes on elsewhere: its record says so.
-            if self._stopping and self._journal is not None:
+            if self._journal is not None and self._stopping:
                 self._end(instance, InstanceState.CANCELLED)
             else:
                 await self._close(instance, InstanceState.CANCELLED)
@@ -269,15 +271,10 @@ class Runner:
                 instance, InstanceState.FAILED, error=f"{type(error).__name__}: {error}"
             )
         else:
-            await self._close(instance, InstanceState.COMPLETED, result)
-
-    async def _call(self, instance: Instance, version: Version) -> Any:
-        context = Context(self, instance, version)
-        body = version.definition.body
-        if inspect.iscoroutinefunction(body):
-            return await body(context)
-        loop = asyncio.get_running_loop()
-        return await asyncio.to_thread(body, ThreadContext(context, loop))
+            if self._journal is None and not instance.inbox:
+                self._end(instance, InstanceState.COMPLETED, result)
+            else:
+                await self._close(instance, InstanceState.COMPLETED, result)
 
     async def settle(self, instance: Instance, state: InstanceState, error: str = "") -> None:
         """End an instance that does not run here at all."""
@@ -322,12 +319,14 @@ class Runner:
         self, instance: Instance, state: InstanceState, result: Any = None, error: str = ""
     ) -> None:
         self._running.pop(instance.id, None)
-        self._local.ended(instance)
+        if instance.correlation is not None:
+            self._local.ended(instance)
         self._finished[instance.id] = instance
-        while len(self._finished) > self.engine.limits.finished:
+        if len(self._finished) > self._kept:
             self._forget(next(iter(self._finished)))
         instance.finish(state, result, error)
-        self.facts.tell("ended", instance.key, instance.version, instance.id, state.value)
+        if self.facts.heard:
+            self.facts.tell("ended", instance.key, instance.version, instance.id, state.value)
 
     async def keep_step(self, instance: Instance, name: str, value: Any) -> None:
         """Store a step's result; on a store, in a commit that only the owner can make."""
@@ -349,20 +348,23 @@ class Runner:
         self, instance: Instance, name: str, step: str, wait_ms: int | None
     ) -> Delivered | None:
         """Wait for message ``name`` and make it the result of ``step``; None if none came."""
-        if instance.arrived is None:
-            instance.arrived = asyncio.Event()
+        loop = asyncio.get_running_loop()
         try:
             while True:
-                instance.arrived.clear()
+                arrived = instance.arrived = loop.create_future()
                 message, left = await self.post.take(instance, name, step, wait_ms)
                 if message is not None:
                     return message
+                if left is None:
+                    await arrived
+                    continue
                 try:
                     async with asyncio.timeout(left):
-                        await instance.arrived.wait()
+                        await arrived
                 except TimeoutError:
                     return await self._give_up(instance, name, step)
         finally:
+            instance.arrived = None
             self._local.leave(instance, name)
 
     async def _give_up(self, instance: Instance, name: str, step: str) -> Delivered | None:
@@ -377,7 +379,9 @@ class Runner:
         """Ask an instance to stop."""
         if instance.task is not None:
             instance.task.cancel()
-        elif not instance.state.ended:
+        if not instance.begun and not instance.state.ended:
+            # A task that is cancelled before its first step runs none of its own code.
+            instance.begun = True
             self._drop(instance, InstanceState.CANCELLED)
 
     async def wait_all(self, timeout: float, *, cancel: bool) -> list[str]:
