@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import perkey
 from perkey.engine import AsyncEngine, EngineLimits, InstanceState, State, define, every, message
@@ -167,80 +161,3 @@ async def test_a_tick_fires_in_one_engine(tmp_path: Path) -> None:
             await engine.drain(20)
         dues = [each.result() for engine in engines for each in engine.instances()]
         assert len(dues) == len(set(dues)) >= 4
-
-
-WORKER = """
-import asyncio, sys, perkey
-from perkey.engine import AsyncEngine, EngineLimits, define, message
-
-async def body(ctx):
-    total = 0
-    for n in range(3):
-        total += await ctx.step(f"s{n}", lambda n=n: (print(ctx.id, n, flush=True), n)[1])
-    return total
-
-async def main(url, start):
-    async with await perkey.aopen(url) as store:
-        engine = AsyncEngine(store, limits=EngineLimits(lease_s=0.5))
-        await engine.register_process(define("job", body))
-        await engine.run()
-        for n in range(start):
-            await engine.start_latest("job", idempotency_key=str(n))
-            print("acknowledged", n, flush=True)
-        while True:
-            await asyncio.sleep(0.05)
-
-asyncio.run(main(sys.argv[1], int(sys.argv[2])))
-"""
-
-ROUNDS = int(os.environ.get("PERKEY_ENGINE_ROUNDS", "3"))
-
-
-@pytest.mark.parametrize("round_", range(ROUNDS))
-def test_kill_9_of_one_of_two_engines_loses_nothing(tmp_path: Path, round_: int) -> None:
-    """Whatever was acknowledged ends, and no step has two stored results."""
-    url = f"sqlite:///{tmp_path}/e.db"
-    victim = subprocess.Popen([sys.executable, "-c", WORKER, url, "40"], stdout=subprocess.PIPE)
-    assert victim.stdout is not None
-    acknowledged = 0
-    for line in victim.stdout:
-        acknowledged += line.startswith(b"acknowledged")
-        if acknowledged == 5 + 9 * round_:
-            break
-    victim.send_signal(signal.SIGKILL)
-    victim.wait()
-    victim.stdout.close()
-    asyncio.run(_finish(url, acknowledged))
-
-
-async def _finish(url: str, acknowledged: int) -> None:
-    async def body(ctx: Context) -> int:
-        total = 0
-        for n in range(3):
-            total += await ctx.step(f"s{n}", lambda n=n: n)
-        return total
-
-    from perkey.engine.records import stored_of
-    from perkey.flows import steps
-
-    def scan(prefix: str) -> Any:
-        return (yield steps.Scan(prefix, "", 1000))
-
-    async with await perkey.aopen(url) as store:
-        records = await store.run(scan("p/i/"))
-        version = define("job", body)
-        object.__setattr__(version, "digest", stored_of(records[0].body).digest)
-        engine = AsyncEngine(store, limits=SOON)
-        await engine.register_process(version)
-        await engine.run()
-
-        async def states() -> list[str]:
-            found = [stored_of(each.body) for each in await store.run(scan("p/i/"))]
-            assert all(each.result == 3 for each in found if each.state == "completed")
-            return [each.state for each in found]
-
-        async with asyncio.timeout(60):
-            while set(await states()) != {"completed"}:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        assert len(await states()) >= acknowledged
-        await engine.shutdown()

@@ -392,3 +392,15 @@ async def test_a_publish_that_comes_after_the_shutdown_starts_nothing() -> None:
     with pytest.raises(InvalidState, match="the engine is stopped"):
         await late
     assert engine.instances() == []
+
+
+def test_a_digest_is_the_same_wherever_the_code_is_in_memory() -> None:
+    """Code without a source, as in ``python -c``, has nested code objects."""
+    text = "def body(ctx):\n    return [(lambda n: n * {})(n) for n in range(3)]"
+
+    def digest(factor: int) -> str:
+        scope: dict[str, Any] = {}
+        exec(text.format(factor), scope)
+        return define("order", scope["body"]).digest
+
+    assert digest(2) == digest(2) != digest(3)

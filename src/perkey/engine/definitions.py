@@ -6,6 +6,7 @@ import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from perkey.engine.cron import Cron, interval_ms
@@ -152,11 +153,22 @@ def define(key: str, body: Body, starts: Sequence[Start] = ()) -> Definition:
 
 
 def _digest(key: str, body: Body, triggers: Sequence[str]) -> str:
-    """A digest of what the definition says: the body's source, else its byte code."""
+    """A digest of what the definition says: the body's source, else its byte code.
+
+    The same in every process that has the same code.
+    """
     try:
         text = inspect.getsource(body)
     except (OSError, TypeError):
         code = getattr(body, "__code__", None)
-        text = repr((code.co_code, code.co_consts)) if code else repr(type(body))
+        text = _byte_code(code) if code else f"{type(body).__module__}.{type(body).__qualname__}"
     whole = "\0".join([key, text, *triggers])
     return hashlib.blake2b(whole.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _byte_code(code: CodeType) -> str:
+    """What code does, without where it is in memory."""
+    constants = [
+        _byte_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts
+    ]
+    return repr((code.co_code, code.co_names, code.co_varnames, constants))
