@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ from perkey.engine.engine import AsyncEngine
 @pytest.fixture(autouse=True)
 def nothing_foreign_under_the_registry_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guarded, "DEBUG", True)
+
+
+@pytest.fixture(autouse=True)
+def threads_switch_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest_asyncio.fixture(params=["in memory", "memory store", "sqlite"])

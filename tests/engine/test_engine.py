@@ -109,6 +109,22 @@ async def test_a_run_that_fails_on_the_way_leaves_nothing_and_can_be_repeated(nt
     assert broker.open_now == []
 
 
+async def test_a_hub_that_fails_to_start_rolls_back_and_can_be_run_again(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails() -> None:
+        raise ConnectionError("no hub")
+
+    await engine.register_process(order(quick, message("m")))
+    with monkeypatch.context() as patched:
+        patched.setattr(engine._hub, "start", fails)
+        with pytest.raises(ConnectionError):
+            await engine.run()
+    assert (engine.state, engine._hub.open_triggers()) == (State.NOT_STARTED, [])
+    await engine.run()
+    assert (await engine.publish("m", 1)).outcome == "started"
+
+
 @pytest.mark.parametrize("nth", [2, 3])
 async def test_a_redeploy_that_fails_leaves_the_old_version_wired(nth: int) -> None:
     broker = Failing(99)

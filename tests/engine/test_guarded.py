@@ -9,7 +9,7 @@ import pytest
 
 from perkey.engine import AsyncEngine, State, define
 from perkey.engine.guarded import RegistryLock, outside
-from perkey.engine.registry import Registry
+from perkey.engine.registry import Registration, Registry, Starter, Version
 
 HELPERS = [name for name in vars(Registry) if name.endswith("_locked")]
 
@@ -26,6 +26,19 @@ def test_every_public_method_of_the_registry_is_a_locked_helper() -> None:
 def test_no_helper_takes_a_callback(name: str) -> None:
     hints = inspect.signature(getattr(Registry, name)).parameters.values()
     assert not [each.name for each in hints if "Callable" in str(each.annotation)]
+
+
+PLAIN = ["int", "None", "Version", "Registration", "Starter", "str"]
+
+
+@pytest.mark.parametrize("name", HELPERS)
+def test_every_helper_returns_plain_data(name: str) -> None:
+    """Numbers, texts and frozen records, alone or in a new list: nothing to call or to wait for."""
+    said = str(inspect.signature(getattr(Registry, name)).return_annotation)
+    said = said.removeprefix("list[").removesuffix("]")
+    assert set(said.split(" | ")) <= set(PLAIN)
+    for frozen in (Version, Registration, Starter):
+        assert frozen.__dataclass_params__.frozen  # type: ignore[attr-defined]
 
 
 def test_a_foreign_call_under_the_lock_is_an_error() -> None:

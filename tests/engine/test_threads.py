@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,14 +12,6 @@ import perkey
 from perkey import InvalidState, WrongColour
 from perkey.engine import Engine, InstanceState, State, define, message
 from perkey.engine.instances import Context
-
-
-@pytest.fixture(autouse=True)
-def threads_switch_often() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
@@ -81,6 +72,9 @@ def test_a_storm_of_registrations_starts_and_reads_leaves_a_consistent_registry(
                 handle = engine.start_latest(key, variables={"n": n})
                 assert engine.state is State.STARTED
                 assert receipt in engine.registrations(key)
+                exactly = engine.start_version(key, receipt.version, variables={"n": n})
+                assert exactly.version == receipt.version
+                assert exactly.wait(10) is InstanceState.COMPLETED
                 engine.starters()
                 assert handle.wait(10) is InstanceState.COMPLETED
                 if n % 3 == 0:

@@ -10,6 +10,7 @@ import pytest
 from perkey import InvalidState, NotFound
 from perkey.engine import AsyncEngine, Registration, State, define, message
 from perkey.engine.definitions import Start
+from perkey.engine.deployments import Deployments
 from perkey.engine.hub import Hub
 from perkey.engine.instances import Context, Instance
 from perkey.engine.lifecycle import Cell
@@ -135,6 +136,23 @@ def test_a_run_whose_subscription_fails_can_be_repeated() -> None:
     check(fresh, [run, run], nothing_left, failures=1).assert_holds()
 
 
+async def three_triggers() -> World:
+    world = World()
+    await world.engine.register_process(world.order("m", "n"))
+    await world.engine.register_process(define("other", world.order().body, [message("o")]))
+    return world
+
+
+def test_a_run_whose_kth_subscription_fails_leaves_nothing_for_each_k() -> None:
+    def nothing_or_all(world: World, ended: Any) -> None:
+        triggers_are_those_of_the_latest(world)
+        assert len(world.broker.open_now) in (0, 3)
+
+    held = check(three_triggers, [run], nothing_or_all, failures=1)
+    held.assert_holds()
+    assert held.schedules == 4  # none fails, or the first, or the second, or the third
+
+
 def every_message_once(world: World, ended: Any) -> None:
     triggers_are_those_of_the_latest(world)
     started = [each for each in ended.results if each in ("started", "buffered")]
@@ -143,6 +161,16 @@ def every_message_once(world: World, ended: Any) -> None:
 
 def test_a_redeploy_loses_no_message() -> None:
     check(running, [publish, redeploy, publish], every_message_once).assert_holds()
+
+
+async def two_versions() -> World:
+    world = await running()
+    await redeploy(world)
+    return world
+
+
+def test_a_redeploy_a_promotion_and_a_publish() -> None:
+    check(two_versions, [redeploy, publish, unregister], every_message_once).assert_holds()
 
 
 def test_register_unregister_and_publish() -> None:
@@ -238,6 +266,19 @@ def test_started_before_the_hub_accepts_is_caught(monkeypatch: pytest.MonkeyPatc
     check(fresh, [run, publish], none_dropped).assert_holds()
     monkeypatch.setattr(AsyncEngine, "run", too_soon)
     check(fresh, [run, publish], none_dropped).assert_fails("check")
+
+
+def test_a_run_and_a_redeploy_open_what_the_latest_declares() -> None:
+    check(fresh, [run, redeploy], lambda w, e: triggers_are_those_of_the_latest(w)).assert_holds()
+
+
+def test_a_sweep_that_skips_the_key_lock_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sweep(deployments: Deployments) -> None:
+        for key in deployments._registry.keys_locked():
+            await deployments._wire(key)
+
+    monkeypatch.setattr(Deployments, "wire_all", sweep)
+    check(fresh, [run, redeploy], lambda w, e: triggers_are_those_of_the_latest(w)).assert_fails()
 
 
 def test_a_subscription_per_version_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
