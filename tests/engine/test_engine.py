@@ -420,3 +420,88 @@ def test_a_digest_is_the_same_wherever_the_code_is_in_memory() -> None:
         return define("order", scope["body"]).digest
 
     assert digest(2) == digest(2) != digest(3)
+
+
+@pytest.mark.parametrize("policy", ["refuse", "drop_oldest"])
+async def test_the_starts_that_a_paused_engine_holds_back_are_bounded(policy: str) -> None:
+    engine = AsyncEngine(limits=EngineLimits(buffered=2, when_full=policy))
+    await engine.register_process(order())
+    await engine.run()
+    await engine.pause()
+    handles = [await engine.start_latest("order", variables={"n": n}) for n in range(2)]
+    if policy == "refuse":
+        with pytest.raises(QueueFull, match="holds back 2 starts"):
+            await engine.start_latest("order", variables={"n": 2})
+    else:
+        handles.append(await engine.start_latest("order", variables={"n": 2}))
+        assert handles[0].state is InstanceState.CANCELLED
+    await engine.resume()
+    ended = [await each.wait(5) for each in handles]
+    completed = [each.result()["n"] for each in handles if each.state is InstanceState.COMPLETED]
+    assert completed == ([0, 1] if policy == "refuse" else [1, 2])
+    assert len(ended) == len(handles)
+    assert await (await engine.start_latest("order")).wait(5) is InstanceState.COMPLETED
+    await engine.shutdown()
+
+
+async def test_a_shutdown_returns_in_time_though_its_broker_hangs() -> None:
+    class Hangs(Failing):
+        async def close(self, key: str, start: Any) -> None:
+            await gate.wait()
+
+    gate = asyncio.Event()
+    engine = AsyncEngine(broker=Hangs(99))
+    await engine.register_process(order(waits, message("m")))
+    await engine.run()
+    handle = await engine.start_latest("order")
+    with pytest.raises(StillRunning, match="broker"):
+        await engine.shutdown(0.2)
+    assert (engine.state, handle.state) == (State.STOPPED, InstanceState.CANCELLED)
+    gate.set()
+
+
+async def test_a_tick_that_fails_does_not_end_its_timer(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [2]
+    original = engine._runner.start
+
+    async def fails(*args: Any, **kwargs: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise ConnectionError("the store is down")
+        return await original(*args, **kwargs)
+
+    monkeypatch.setattr(engine._runner, "start", fails)
+    facts: list[Fact] = []
+
+    async def note(fact: Fact) -> None:
+        facts.append(fact)
+
+    engine.observe(note)
+    await engine.register_process(order(quick, every("20ms")))
+    await engine.run()
+    await until(lambda: engine.instances("order"))
+    assert len([each for each in facts if "started nothing" in each.detail]) == 2
+
+
+async def test_a_handle_is_observed_alone(engine: AsyncEngine) -> None:
+    gate = asyncio.Event()
+
+    async def body(ctx: Context) -> None:
+        await gate.wait()
+        await ctx.step("one", lambda: 1)
+
+    await engine.register_process(order(body))
+    await engine.run()
+    one, other = [await engine.start_latest("order") for _ in range(2)]
+    facts: list[Fact] = []
+
+    async def note(fact: Fact) -> None:
+        facts.append(fact)
+
+    seen = one.observe(note)
+    gate.set()
+    assert [await each.wait(20) for each in (one, other)] == [InstanceState.COMPLETED] * 2
+    await seen.flush()
+    assert [(each.kind, each.instance) for each in facts] == [("step", one.id), ("ended", one.id)]

@@ -69,14 +69,15 @@ async def killed(url: str, name: str, after: int, seen: Seen) -> list[str]:
     assert victim.stdout is not None
     acknowledged: list[str] = []
     count = 0
-    while count < after and (line := await victim.stdout.readline()):
+    while count < after and (line := await victim.stdout.readline()).endswith(b"\n"):
         count += 1
         words = line.decode().split()
         note(seen, words)
         if words[0] == "acknowledged":
             acknowledged.append(words[1])
     victim.kill()
-    for line in (await victim.stdout.read()).splitlines():  # what it had printed before
+    rest = await victim.stdout.read()  # what it had printed before, its last line perhaps cut
+    for line in rest.split(b"\n")[:-1]:
         note(seen, line.decode().split())
     await victim.wait()
     assert acknowledged, "it was killed before it had begun"

@@ -9,6 +9,7 @@ import pytest
 
 from perkey import (
     InvalidState,
+    UsageError,
 )
 from perkey.engine.definitions import define, message, signal
 from perkey.engine.engine import AsyncEngine
@@ -112,10 +113,17 @@ async def test_a_signal_reaches_every_process(engine: AsyncEngine) -> None:
 async def test_a_burst_starts_as_many(engine: AsyncEngine) -> None:
     await engine.register_process(order(quick, message("placed")))
     await engine.run()
-    await asyncio.gather(*[engine.publish("placed", n) for n in range(200)])
+    await asyncio.gather(*[engine.publish("placed", n) for n in range(1000)])
     for each in engine.instances():
-        await each.wait(20)
-    assert sorted(each.result() for each in engine.instances()) == list(range(200))
+        await each.wait(60)
+    assert sorted(each.result() for each in engine.instances()) == list(range(1000))
+
+
+async def test_a_ttl_is_a_number_of_seconds(engine: AsyncEngine) -> None:
+    await engine.run()
+    for ttl in (-1, float("nan")):
+        with pytest.raises(UsageError, match="ttl="):
+            await engine.publish("placed", 1, ttl=ttl)
 
 
 async def test_redeploys_lose_and_double_nothing(engine: AsyncEngine) -> None:

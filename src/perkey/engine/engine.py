@@ -70,6 +70,7 @@ class AsyncEngine:
         self.draining = False
         """Nothing new is started or taken over; what runs may finish."""
         self._resuming: asyncio.Task[None] | None = None
+        self._last: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------------ lifecycle
 
@@ -174,19 +175,34 @@ class AsyncEngine:
             raise StillRunning("another caller is still shutting this engine down") from None
 
     async def _tear_down(self, timeout: float) -> None:
+        end = self.clock.monotonic() + timeout
+        self._hub.accepting = False
         try:
             if self._runner.neighbours is not None:
                 self._runner.neighbours.stop()
-            await self._hub.stop()
+            closing = asyncio.get_running_loop().create_task(self._hub.stop())
             left = await self._runner.wait_all(timeout, cancel=True)
+            closed = await self._in_time(closing, end)
             if self._journal is not None and not left:
-                await self._journal.give_lease()
+                giving = asyncio.get_running_loop().create_task(self._journal.give_lease())
+                await self._in_time(giving, end)
         finally:
             self._cell.swap(State.STOPPING, State.STOPPED)
             self._stopped.set()
             self._facts.tell("engine", detail="stopped")
         if left:
             raise StillRunning(f"{len(left)} instances did not stop in time", ids=left)
+        if not closed:
+            raise StillRunning("the broker did not close every trigger in time")
+
+    async def _in_time(self, task: asyncio.Task[None], end: float) -> bool:
+        """Wait for ``task`` until ``end``, and leave it alone after that."""
+        self._last = task
+        left_s = max(end - self.clock.monotonic(), 0)
+        await asyncio.wait({task}, timeout=left_s)
+        if task.done():
+            task.result()
+        return task.done()
 
     # ------------------------------------------------------------------------- registry
 
@@ -315,6 +331,8 @@ class AsyncEngine:
         unmatched message waits ``ttl`` seconds for someone who wants it.
         """
         self._check_starts()
+        if not ttl >= 0:
+            raise UsageError(f"expected ttl= of 0 seconds or more, found {ttl!r:.80}")
         return await self._dispatch.publish(name, payload, key, message_id, ttl)
 
     async def signal(self, name: str, payload: Any = None) -> list[Handle]:
@@ -326,11 +344,10 @@ class AsyncEngine:
     async def _tick(self, key: str, timer: Timer, due: int) -> None:
         if self.state is not State.STARTED or self.draining:
             return
-        if self._journal and not await self._journal.first_tick(key, timer.trigger, due):
-            return
         version = self._registry.latest_locked(key)
         if version is not None:
-            await self._runner.start(version, {}, "", trigger=Delivered("timer", due))
+            tick = (key, timer.trigger, due)
+            await self._runner.start(version, {}, "", trigger=Delivered("timer", due), tick=tick)
 
     def dead_letters(self) -> list[tuple[Delivered, str]]:
         """Messages whose key could not be read, with the error; the oldest first."""

@@ -29,8 +29,10 @@ class Subscription:
     """One observer and its queue.  A slow one loses facts, which are counted; a raising one is
     counted too; neither is felt by the engine."""
 
-    def __init__(self, observer: Observer, limit: int) -> None:
+    def __init__(self, observer: Observer, limit: int, instance: str = "") -> None:
+        """``instance``: only facts about this one."""
         self._observer = observer
+        self._instance = instance
         self._limit = limit
         self._queue: deque[Fact] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -39,6 +41,8 @@ class Subscription:
 
     def offer(self, fact: Fact) -> None:
         """Queue a fact, or count it as dropped."""
+        if self._instance and fact.instance != self._instance:
+            return
         if len(self._queue) >= self._limit:
             self.dropped += 1
             return
@@ -79,9 +83,9 @@ class Facts:
         """Whether anybody listens."""
         return bool(self._subscriptions)
 
-    def observe(self, observer: Observer, limit: int) -> Subscription:
-        """Send every later fact to ``observer``."""
-        subscription = Subscription(observer, limit)
+    def observe(self, observer: Observer, limit: int, instance: str = "") -> Subscription:
+        """Send every later fact, perhaps of one instance only, to ``observer``."""
+        subscription = Subscription(observer, limit, instance)
         self._subscriptions.append(subscription)
         return subscription
 

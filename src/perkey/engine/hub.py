@@ -136,7 +136,11 @@ class Hub:
         while True:
             due = timer.next_ms(last)
             now = await sleep_until(due, self._now_ms)
-            await self._fire(key, timer, due)
+            try:
+                await self._fire(key, timer, due)
+            except Exception as error:  # the next tick may do better
+                said = f"{timer.trigger} at {due} started nothing: {type(error).__name__}: {error}"
+                self._facts.tell("engine", key, detail=said)
             # Ticks that passed while this one waited are skipped, not made up for.
             last = max(due, now)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perkey.engine.cron import interval_ms
+from perkey.engine.facts import Observer, Subscription
 from perkey.engine.guarded import outside
 from perkey.engine.hub import sleep_until
 from perkey.errors import InvalidValue, StillRunning, Timeout, UsageError
@@ -216,6 +217,10 @@ class Handle:
             return await self.wait(timeout)
         except Timeout:
             raise StillRunning(f"instance {self.id} did not stop in time", ids=[self.id]) from None
+
+    def observe(self, observer: Observer, *, limit: int = 256) -> Subscription:
+        """Send the facts about this instance, from now on, to ``observer``."""
+        return self._runner.facts.observe(observer, limit, self.id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Handle) and other.id == self.id

@@ -33,6 +33,9 @@ from perkey.store.record import Record
 from perkey.store.transaction import Fence, Outcome, Tx
 from perkey.stores import AsyncStore
 
+Tick = tuple[str, str, int]
+"""(process key, trigger, due time in ms)."""
+
 PAGE = 100
 """How many engines' leases are looked at together."""
 
@@ -147,35 +150,32 @@ class Journal:
         number: int = await self.commit([name], give, fenced=False)
         return number
 
-    async def first_tick(self, key: str, trigger: str, due: int) -> bool:
-        """Whether this engine is the first to fire this tick."""
-        name = place("t", key, trigger)
-
-        def tick(tx: Tx) -> bool:
-            if tx.get(name, 0) >= due:
-                return False
-            tx[name] = due
-            return True
-
-        first: bool = await self.commit([name], tick)
-        return first
-
     # -------------------------------------------------------------------------- instances
 
     async def start(
-        self, instance: Instance, registration: Registration, uniques: dict[str, tuple[str, ...]]
+        self,
+        instance: Instance,
+        registration: Registration,
+        uniques: dict[str, tuple[str, ...]],
+        tick: Tick | None = None,
     ) -> tuple[str, str]:
         """Write a new instance, unless one of ``uniques`` names an earlier one.
 
         ``uniques``: kind -> parts, such as ``{"s": (process, idempotency key)}``.  Returns the
-        id of the instance, and the kind that named it, empty if it is new.
+        id of the instance, and the kind that named it, empty if it is new.  With ``tick``, only
+        if no engine has fired it or a later one: ``t`` says that one has.
         """
+        clocks = [] if tick is None else [place("t", *tick[:2])]
         record = instance_key(instance.id)
         index = below(self._mine, instance.id)
         marks = {kind: place(kind, *parts) for kind, parts in uniques.items()}
         stored = freeze(instance, registration.digest, self.owner)
 
         def start(tx: Tx) -> tuple[str, str]:
+            for each in clocks:
+                if tick is not None and tx.get(each, 0) >= tick[2]:
+                    return "", "t"
+                tx.put_body(each, encode(tick and tick[2]))
             for kind, mark in marks.items():
                 earlier = tx.body(mark)
                 if earlier is not None:
@@ -188,7 +188,8 @@ class Journal:
                 tx.put_body(mark, name)
             return instance.id, ""
 
-        started: tuple[str, str] = await self.commit([record, index, *marks.values()], start)
+        keys = [record, index, *clocks, *marks.values()]
+        started: tuple[str, str] = await self.commit(keys, start)
         instance.started_ms = stored.started_ms
         return started
 

@@ -22,7 +22,7 @@ from perkey.engine.instances import (
     ThreadContext,
     timeout_of,
 )
-from perkey.engine.journal import Journal
+from perkey.engine.journal import Journal, Tick
 from perkey.engine.lifecycle import State
 from perkey.engine.mail import Mail
 from perkey.engine.neighbours import Neighbours, missing
@@ -37,6 +37,7 @@ from perkey.errors import (
     NotSupported,
     OutcomeUnknown,
     PerkeyError,
+    QueueFull,
     StoreError,
     UsageError,
 )
@@ -79,6 +80,8 @@ class Runner:
         if journal is not None:
             self.post = mail = Mail(journal, engine.limits.inbox)
             self.neighbours = Neighbours(self, registry, journal, mail)
+        self._pending: dict[str, Instance] = {}
+        """Started while the engine was paused, oldest first."""
         self._kept = engine.limits.finished
         self._asides: set[asyncio.Task[None]] = set()
         self._idempotent: dict[tuple[str, str], Instance] = {}
@@ -110,6 +113,7 @@ class Runner:
         idempotency_key: str | None = None,
         correlation: str | None = None,
         trigger: Delivered | None = None,
+        tick: Tick | None = None,
     ) -> Begun:
         """Track a new instance and let it run, unless a unique key names an earlier one."""
         receipt = version.registration
@@ -120,6 +124,8 @@ class Runner:
             return Begun(known.id, "s", known)
         if variables:
             codec.encode(variables)
+        if self._pending:
+            self._make_room()
         instance = Instance(
             self.engine.clock.token(),
             receipt.key,
@@ -131,7 +137,7 @@ class Runner:
             self.engine.clock.now_ms(),
         )
         if self._journal is not None:
-            found = await self._start_in_store(self._journal, instance, version, unique, mark)
+            found = await self._start_in_store(self._journal, instance, version, unique, mark, tick)
             if found is not None:
                 return found
         else:
@@ -154,6 +160,7 @@ class Runner:
         version: Version,
         unique: tuple[str, str] | None,
         mark: Mark | None,
+        tick: Tick | None,
     ) -> Begun | None:
         """Write it; the earlier one, where there is one."""
         uniques: dict[str, tuple[str, ...]] = {}
@@ -164,7 +171,7 @@ class Runner:
         if instance.correlation is not None:
             uniques["k"] = (instance.key, instance.correlation)
         try:
-            started, kind = await journal.start(instance, version.registration, uniques)
+            started, kind = await journal.start(instance, version.registration, uniques, tick)
         except (asyncio.CancelledError, OutcomeUnknown):
             # It may be committed all the same, and then nobody but this engine would run it.
             self._aside(self._adopt(journal, instance, version))
@@ -212,12 +219,27 @@ class Runner:
         state = self.engine.state
         if state is State.STARTED:
             self.launch(instance, version)
-        elif state is not State.PAUSED:
+        elif state is State.PAUSED:
+            self._pending[instance.id] = instance
+        else:
             self._end(instance, InstanceState.CANCELLED)  # its record goes on elsewhere
 
     def _track(self, instance: Instance) -> None:
         instance.elsewhere = False
         self._running[instance.id] = instance
+
+    def _make_room(self) -> None:
+        """A paused engine holds back so many starts, and then does what ``when_full`` says."""
+        limits = self.engine.limits
+        if len(self._pending) < limits.buffered or self.engine.state is not State.PAUSED:
+            return
+        if limits.when_full == "refuse":
+            raise QueueFull(
+                f"the paused engine holds back {len(self._pending)} starts and its limit is "
+                f"{limits.buffered}"
+            )
+        oldest = self._pending.pop(next(iter(self._pending)))
+        self._drop(oldest, InstanceState.CANCELLED, "dropped by a paused engine")
 
     def launch(self, instance: Instance, version: Version) -> None:
         """Let a tracked instance run."""
@@ -236,13 +258,15 @@ class Runner:
 
     def launch_pending(self) -> None:
         """Let run what was started while the engine was paused."""
-        for instance in list(self._running.values()):
-            if instance.state is InstanceState.PENDING:
-                version = self._registry.version_locked(instance.key, instance.version)
-                if version is None:
-                    self._drop(instance, InstanceState.FAILED, missing(instance))
-                else:
-                    self.launch(instance, version)
+        pending, self._pending = self._pending, {}
+        for instance in pending.values():
+            version = self._registry.version_locked(instance.key, instance.version)
+            if instance.state.ended:
+                continue
+            if version is None:
+                self._drop(instance, InstanceState.FAILED, missing(instance))
+            else:
+                self.launch(instance, version)
 
     # ---------------------------------------------------------------------------- running
 
@@ -319,6 +343,8 @@ class Runner:
         self, instance: Instance, state: InstanceState, result: Any = None, error: str = ""
     ) -> None:
         self._running.pop(instance.id, None)
+        if self._pending:
+            self._pending.pop(instance.id, None)
         if instance.correlation is not None:
             self._local.ended(instance)
         self._finished[instance.id] = instance

@@ -317,6 +317,10 @@ class ThreadHandle:
             return self.state
         return self._engine._wait(self._handle.cancel(timeout))
 
+    def observe(self, observer: Observer, *, limit: int = 256) -> Subscription:
+        """Like ``Handle.observe``."""
+        return self._handle.observe(observer, limit=limit)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ThreadHandle) and other.id == self.id
 
