@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 from perkey.errors import InProgress, PerkeyError
@@ -86,7 +87,8 @@ class IdempotencyKey:
     never meet.  A request without the header is a 400 unless ``required=False``.  Answers of
     400 and above free the key unless ``store_errors=True``.  A request body beyond
     ``max_request`` bytes is a 413; a response beyond ``max_response`` is sent, and its replay
-    is a 409 that says so.  ``lease`` and ``keep`` are seconds, as in ``AsyncOnce.run``.
+    is a 409 that says so.  A problem's ``type`` is its code behind ``problems``, where that is
+    given.  ``lease`` and ``keep`` are seconds, as in ``AsyncOnce.run``.
 
     An operation that has begun goes on to its end when the client disconnects or the request
     is cancelled, so that the retry finds its answer.
@@ -105,6 +107,7 @@ class IdempotencyKey:
         keep: float | None = 86_400.0,
         max_request: int = 1024 * 1024,
         max_response: int = 512 * 1024,
+        problems: str = "",
     ) -> None:
         self._app = app
         self._once = once
@@ -114,6 +117,7 @@ class IdempotencyKey:
         self._store_errors = store_errors
         self._lease, self._keep = lease, keep
         self._max_request, self._max_response = max_request, max_response
+        self._problems = problems
         self._running: set[asyncio.Task[Any]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,13 +129,13 @@ class IdempotencyKey:
             return await self._app(scope, receive, send)
         key = parse_key(given)
         if key is None:
-            return await _problem(send, 400, "invalid-key", _EXPECTED)
+            return await _problem(send, 400, "invalid-key", _EXPECTED, self._problems)
         body = await self._body(receive)
         if body is None:
             return None  # the client has gone; nothing began
         if len(body) > self._max_request:
             most = f"expected a body of at most {self._max_request} bytes"
-            return await _problem(send, 413, "limit-exceeded", most)
+            return await _problem(send, 413, "limit-exceeded", most, self._problems)
         return await self._run_once(scope, key, body, send)
 
     async def _body(self, receive: Receive) -> bytes | None:
@@ -178,10 +182,10 @@ class IdempotencyKey:
         except _NotStored:
             return await response.give(send)
         except PerkeyError as error:
-            return await _refuse(send, error)
+            return await _refuse(send, error, self._problems)
         if not receipt.replayed:
             return await response.give(send)
-        return await _replay(send, receipt.value)
+        return await _replay(send, receipt.value, self._problems)
 
     def _ended(self, running: asyncio.Task[Any]) -> None:
         self._running.discard(running)
@@ -236,27 +240,34 @@ def operation(user: str, method: str, path: str) -> str:
     return f"http {method[:16]} {digest.hexdigest()}"
 
 
-async def _replay(send: Send, value: dict[str, Any]) -> None:
+async def _replay(send: Send, value: dict[str, Any], problems: str) -> None:
     if value["body"] is None:
         done = "this was done before, and its response was too long to be kept"
-        return await _problem(send, 409, "expired", done)
+        return await _problem(send, 409, "expired", done, problems)
     headers = [(n.encode("latin-1"), v.encode("latin-1")) for n, v in value["headers"]]
     return await _answer(send, value["status"], headers, base64.b64decode(value["body"]))
 
 
-async def _refuse(send: Send, error: PerkeyError) -> None:
+async def _refuse(send: Send, error: PerkeyError, problems: str) -> None:
     extra = []
     if isinstance(error, InProgress):
         wait = max(1, math.ceil(error.details.get("retry_after", 1.0)))
         extra = [(b"retry-after", str(wait).encode())]
-    await _problem(send, error.status, error.code, error.message, extra)
+    await _problem(send, error.status, error.code, error.message, problems, extra)
 
 
 async def _problem(
-    send: Send, status: int, code: str, detail: str, extra: Iterable[tuple[bytes, bytes]] = ()
+    send: Send,
+    status: int,
+    code: str,
+    detail: str,
+    problems: str,
+    extra: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
     """A problem document, RFC 9457."""
-    facts = {"type": "about:blank", "status": status, "code": code, "detail": detail}
+    kind = f"{problems}{code}" if problems else "about:blank"
+    title = HTTPStatus(status).phrase
+    facts = {"type": kind, "title": title, "status": status, "code": code, "detail": detail}
     body = json.dumps(facts).encode()
     headers = [
         (b"content-type", b"application/problem+json"),

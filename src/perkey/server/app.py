@@ -11,7 +11,17 @@ from starlette.types import Message, Receive, Scope, Send
 
 from perkey.clock import SYSTEM, Clock
 from perkey.errors import LimitExceeded, PerkeyError
-from perkey.server import documents, events, meta, metrics, problems, records
+from perkey.server import (
+    accounts,
+    boards,
+    documents,
+    events,
+    meta,
+    metrics,
+    openapi,
+    problems,
+    records,
+)
 from perkey.server.calls import Call, parse_query
 from perkey.server.refusals import (
     BadRequest,
@@ -22,6 +32,7 @@ from perkey.server.refusals import (
     SlowRequest,
     WrongHost,
 )
+from perkey.server.replaying import Replaying
 from perkey.server.replies import ALWAYS
 from perkey.server.routes import Route, Table
 from perkey.server.services import Services
@@ -40,6 +51,9 @@ def routes() -> list[Route]:
         *documents.ROUTES,
         *records.ROUTES,
         *events.ROUTES,
+        *accounts.ROUTES,
+        *boards.ROUTES,
+        *openapi.ROUTES,
         *meta.ROUTES,
         *metrics.ROUTES,
     ]
@@ -76,6 +90,8 @@ class Application:
     def __init__(self, services: Services, table: Sequence[Route]) -> None:
         self.services = services
         self.table = Table(table)
+        services.routes = self.table.routes
+        self._replaying = Replaying(services)
         self.running = 0
         self._buffered = 0
 
@@ -127,7 +143,7 @@ class Application:
             call.body = await self._body(scope, receive, buffered)
             arrived = True
             call.receive, call.send, call.release = receive, send, slot.release
-            response = await route.handler(call)
+            response = await self._replaying.answer(route, call)
         except Gone:
             return None
         except MethodNotAllowed as error:

@@ -284,14 +284,16 @@ def _unconditional(call: Call) -> Call:
     return Call({**call.scope, "headers": kept}, call.services)
 
 
+_LIST = {"type": "array", "items": {"type": "object"}}
+_SCHEMAS: dict[str, dict[str, Any]] = {JSON_PATCH: _LIST, MERGE_PATCH: {}, TRANSFORMS: _LIST}
 _DOCUMENT = "/v1/documents/{key}"
 
 ROUTES = [
     Route("GET", "/v1/documents", list_, query=("prefix", "after", "limit", "values")),
-    Route("GET", _DOCUMENT, get),
-    Route("PUT", _DOCUMENT, put, "write"),
-    Route("PATCH", _DOCUMENT, patch, "write"),
-    Route("DELETE", _DOCUMENT, delete, "write"),
+    Route("GET", _DOCUMENT, get, conditional=True),
+    Route("PUT", _DOCUMENT, put, "write", media={JSON: {}}, conditional=True),
+    Route("PATCH", _DOCUMENT, patch, "write", media=_SCHEMAS, conditional=True),
+    Route("DELETE", _DOCUMENT, delete, "write", conditional=True),
     Route("GET", f"{_DOCUMENT}/history", history, query=("after", "limit", "values")),
     Route("GET", f"{_DOCUMENT}/versions/{{version}}", version),
     Route("GET", f"{_DOCUMENT}/diff", diff, query=("from", "to")),

@@ -19,12 +19,14 @@ CHUNK = 50
 Next = Callable[[Record | None, int], steps.Step]
 
 
-def scan(prefix: str, after: str, limit: int) -> steps.Flow[tuple[list[Record], bool]]:
-    """Live documents under ``prefix`` above ``after``, and whether there may be more."""
+def scan(
+    prefix: str, after: str, limit: int, space: str = DOCUMENTS
+) -> steps.Flow[tuple[list[Record], bool]]:
+    """Live records of a space under ``prefix`` above ``after``, and whether there may be more."""
 
     def following(last: Record | None, count: int) -> steps.Step:
-        above = last.key if last is not None else DOCUMENTS + after if after else ""
-        return steps.Scan(DOCUMENTS + prefix, above, count)
+        above = last.key if last is not None else space + after if after else ""
+        return steps.Scan(space + prefix, above, count)
 
     return (yield from _gather(following, limit))
 

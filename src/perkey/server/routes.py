@@ -6,9 +6,11 @@ A key is any text, so a path is cut at its slashes *before* it is percent-decode
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
 from perkey.server.calls import Call, decoded
@@ -29,6 +31,16 @@ class Route:
     """What the caller must be; None: anybody, without a token too."""
     query: tuple[str, ...] = ()
     """The query parameters it knows; any other is refused."""
+    takes: type[msgspec.Struct] | None = None
+    """What its JSON body is decoded as."""
+    media: Mapping[str, Any] = field(default_factory=dict)
+    """Where its body is something else: media types, each with a JSON schema."""
+    conditional: bool = False
+    """Whether it looks at ``If-Match`` and ``If-None-Match``."""
+    keyed: bool = False
+    """Whether it needs an ``Idempotency-Key``, and keeps it with what it does."""
+    replayable: bool = False
+    """Whether an ``Idempotency-Key`` makes its whole answer be kept and replayed."""
 
     @property
     def segments(self) -> list[str]:

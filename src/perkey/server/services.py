@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perkey.clock import Clock
 from perkey.flows.documents import Book
 from perkey.server.feed import Feed
 from perkey.server.identity import Tokens
 from perkey.server.metrics import Meters
+from perkey.server.routes import Route
 from perkey.server.settings import Settings
 from perkey.stores import AsyncStore
 
@@ -22,5 +25,7 @@ class Services:
         self.book = Book(store.limits)
         self.feed = Feed(store)
         self.meters = Meters()
+        self.routes: Sequence[Route] = ()
+        """Every route, for the description of them."""
         self.ready = False
         """From when the server has started until it is told to stop."""

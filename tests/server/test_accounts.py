@@ -1,0 +1,215 @@
+"""The ledger over HTTP: money moves once for each Idempotency-Key, whatever is sent how often."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perkey import AsyncStore
+from perkey.server import identity
+from perkey.server.app import application
+from perkey.server.settings import Settings
+from tests.server.client import Answer, Client
+
+KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
+
+
+async def post(
+    client: Client, path: str, body: Any = None, key: str = "", **headers: str
+) -> Answer:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    if key:
+        given["idempotency-key"] = key
+    return await client.send("POST", path, json.dumps(body or {}).encode(), given)
+
+
+async def opened(client: Client, *names: str, floor: int | None = None) -> None:
+    for name in names:
+        body = json.dumps({"unit": "EUR", "floor": floor}).encode()
+        answer = await client.send("PUT", f"/v1/accounts/{name}", body)
+        assert answer.status == 200, answer
+
+
+def order(amount: int = 100, source: str = "a", target: str = "b", **more: Any) -> dict[str, Any]:
+    return {"source": source, "target": target, "amount": amount, **more}
+
+
+async def available(client: Client, name: str) -> int:
+    return int((await client.send("GET", f"/v1/accounts/{name}")).json["available"])
+
+
+async def test_a_transfer_and_its_repetitions(client: Client) -> None:
+    await opened(client, "a", "b")
+    first = await post(client, "/v1/transfers", order(memo="rent"), f'"{KEY}"', perkey_by="ann")
+    assert (first.status, first.header("location")) == (201, f"/v1/transfers/{KEY}")
+    assert first.json["legs"] == [
+        {"account": "a", "amount": -100, "balance": -100},
+        {"account": "b", "amount": 100, "balance": 100},
+    ]
+    assert (first.json["by"], first.json["memo"]) == ("ann", "rent")
+    for key in (KEY, f'"{KEY}"'):
+        again = await post(client, "/v1/transfers", order(memo="rent"), key, perkey_by="ann")
+        assert (again.status, again.body) == (first.status, first.body)
+        assert again.header("location") == first.header("location")
+        assert again.header("idempotent-replayed") == "true"
+    assert first.header("idempotent-replayed") is None
+    assert await available(client, "b") == 100
+
+
+async def test_keys_that_are_missing_wrong_or_used(client: Client) -> None:
+    await opened(client, "a", "b")
+    (await post(client, "/v1/transfers", order())).problem(400, "bad-request")
+    (await post(client, "/v1/transfers", order(), '"a')).problem(400, "bad-request")
+    (await post(client, "/v1/transfers", order(), "x" * 256)).problem(400, "bad-request")
+    assert (await post(client, "/v1/transfers", order(), KEY)).status == 201
+    (await post(client, "/v1/transfers", order(200), KEY)).problem(422, "key-reused")
+    assert await available(client, "b") == 100
+
+
+async def test_a_refused_transfer_leaves_its_key_free(client: Client) -> None:
+    await opened(client, "a", "b", floor=0)
+    (await post(client, "/v1/transfers", order(), KEY)).problem(409, "insufficient-funds")
+    await opened(client, "bank")
+    await post(client, "/v1/transfers", order(100, "bank", "a"), "fund")
+    assert (await post(client, "/v1/transfers", order(), KEY)).status == 201
+    assert (await available(client, "a"), await available(client, "b")) == (0, 100)
+
+
+async def test_the_same_at_once_moves_money_once(client: Client) -> None:
+    await opened(client, "a", "b")
+    answers = await asyncio.gather(
+        *(post(client, "/v1/transfers", order(), KEY) for _ in range(20))
+    )
+    assert {answer.status for answer in answers} == {201}
+    assert len({answer.body for answer in answers}) == 1
+    assert sum(answer.header("idempotent-replayed") is None for answer in answers) == 1
+    assert await available(client, "b") == 100
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"source": "a", "target": "b"},
+        order(amount=1.5),  # type: ignore[arg-type]  # what somebody may send
+        order(amount="1"),  # type: ignore[arg-type]  # what somebody may send
+        order(more=1),
+        [],
+        "x",
+        {"source": 1, "target": "b", "amount": 1},
+    ],
+)
+async def test_bodies_that_do_not_fit(client: Client, body: Any) -> None:
+    await opened(client, "a", "b")
+    answer = await client.send(
+        "POST", "/v1/transfers", json.dumps(body).encode(), {"idempotency-key": KEY}
+    )
+    answer.problem(422, "invalid-value")
+
+
+@pytest.mark.parametrize(
+    ("amount", "source", "status", "code"),
+    [
+        (0, "a", 422, "invalid-amount"),
+        (-1, "a", 422, "invalid-amount"),
+        (2**63, "a", 422, "invalid-amount"),
+        (1, "b", 422, "same-account"),
+        (1, "none", 404, "not-found"),
+    ],
+)
+async def test_orders_that_are_refused(
+    client: Client, amount: int, source: str, status: int, code: str
+) -> None:
+    await opened(client, "a", "b")
+    (await post(client, "/v1/transfers", order(amount, source), KEY)).problem(status, code)
+
+
+async def test_holds(client: Client) -> None:
+    await opened(client, "a", "b")
+    held = await post(client, "/v1/holds", order(100, expires_in=60), "h1")
+    assert (held.status, held.json["kind"]) == (201, "hold")
+    assert "expires" in held.json
+    assert await available(client, "b") == 0
+    settled = await post(client, "/v1/holds/h1/settle", {"amount": 30}, "s1")
+    assert (settled.status, settled.json["refers"]) == (201, "h1")
+    again = await post(client, "/v1/holds/h1/settle", {"amount": 30}, "s1")
+    assert again.body == settled.body
+    assert await available(client, "b") == 30
+    (await post(client, "/v1/holds/h1/release")).problem(409, "invalid-state")
+    await post(client, "/v1/holds", order(50), "h2")
+    assert (await post(client, "/v1/holds/h2/release")).status == 200
+    assert (await client.send("GET", "/v1/transfers/h2")).json["state"] == "released"
+    (await post(client, "/v1/holds/none/release")).problem(404, "not-found")
+
+
+async def test_a_reversal_happens_once(client: Client) -> None:
+    await opened(client, "a", "b")
+    await post(client, "/v1/transfers", order(), "t1")
+    first = await post(client, "/v1/transfers/t1/reverse", {"memo": "wrong"})
+    again = await post(client, "/v1/transfers/t1/reverse", {"memo": "wrong"})
+    assert (first.status, again.body) == (200, first.body)
+    assert await available(client, "b") == 0
+
+
+async def test_looking(client: Client) -> None:
+    for name in ("a%2F1", "a%2F2", "b"):
+        await opened(client, name)
+    listed = (await client.send("GET", "/v1/accounts?prefix=a/&limit=1")).json
+    assert ([each["account"] for each in listed["accounts"]], listed["next"]) == (["a/1"], "a/1")
+    rest = (await client.send("GET", "/v1/accounts?prefix=a/&after=a/1")).json
+    assert [each["account"] for each in rest["accounts"]] == ["a/2"]
+    for n in range(3):
+        await post(client, "/v1/transfers", order(n + 1, "a/1", "b"), f"t{n}")
+    lines = (await client.send("GET", "/v1/accounts/b/statement?after=1")).json["lines"]
+    assert [(each["number"], each["amount"], each["balance"]) for each in lines] == [
+        (2, 2, 3),
+        (3, 3, 6),
+    ]
+    found = (await client.send("GET", "/v1/trial-balance")).json
+    assert (found["balanced"], found["accounts"]) == (True, 3)
+    assert found["debits"] == found["credits"]
+    (await client.send("GET", "/v1/accounts/none")).problem(404, "not-found")
+    (await client.send("GET", "/v1/transfers/none")).problem(404, "not-found")
+
+
+async def test_an_account_is_opened_once(client: Client) -> None:
+    await opened(client, "a")
+    await opened(client, "a")
+    other = json.dumps({"unit": "USD"}).encode()
+    (await client.send("PUT", "/v1/accounts/a", other)).problem(409, "invalid-state")
+
+
+async def test_callers_do_not_meet(store: AsyncStore, tmp_path: Path) -> None:
+    """Neither in their keys, nor beyond their prefixes."""
+    made = {
+        name: identity.make(name, "write", prefixes)
+        for name, prefixes in (("ann", [""]), ("bob", [""]), ("eve", ["eve/"]))
+    }
+    (tmp_path / "t.toml").write_text("".join(entry for _, entry in made.values()))
+    app = application(store, Settings(tokens=str(tmp_path / "t.toml")))
+    ann, bob, eve = (Client(app).as_(token) for token, _ in made.values())
+    await opened(ann, "a", "b")
+    assert (await post(ann, "/v1/transfers", order(1), KEY)).status == 201
+    assert (await post(bob, "/v1/transfers", order(2), KEY)).status == 201
+    assert await available(ann, "b") == 3
+    await opened(eve, "eve%2F1")
+    for wrong in (order(1), order(1, "eve/1", "b"), order(1, "a", "eve/1")):
+        (await post(eve, "/v1/transfers", wrong, KEY)).problem(403, "forbidden")
+        (await post(eve, "/v1/holds", wrong, KEY)).problem(403, "forbidden")
+    held = await post(ann, "/v1/holds", order(1), "h")
+    path = f"/v1/holds/{held.json['key'].replace('/', '%2F')}"
+    (await post(eve, f"{path}/release")).problem(403, "forbidden")
+    (await post(eve, f"{path}/settle", {}, "s")).problem(403, "forbidden")
+    (await post(eve, f"/v1/transfers/ann%2F{KEY}/reverse")).problem(403, "forbidden")
+    for target in (
+        f"/v1/transfers/ann%2F{KEY}",
+        "/v1/accounts/a",
+        "/v1/accounts/a/statement",
+        "/v1/accounts",
+        "/v1/trial-balance",
+    ):
+        (await eve.send("GET", target)).problem(403, "forbidden")

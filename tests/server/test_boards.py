@@ -1,0 +1,143 @@
+"""Boards over HTTP: tasks are claimed by one worker at a time, and no success is false."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from perkey import AsyncStore
+from perkey.server import identity
+from perkey.server.app import application
+from perkey.server.settings import Settings
+from tests.server.client import Answer, Client
+
+
+async def ask(
+    client: Client, verb: str, body: Any = None, run: str = "run", **headers: str
+) -> Answer:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await client.send(
+        "POST", f"/v1/boards/{run}/{verb}", json.dumps(body or {}).encode(), given
+    )
+
+
+async def made(client: Client, tasks: Any, run: str = "run") -> Answer:
+    return await client.send("PUT", f"/v1/boards/{run}", json.dumps({"tasks": tasks}).encode())
+
+
+async def test_a_run_from_its_tasks_to_its_success(client: Client) -> None:
+    assert (await made(client, {"a": {"file": "x"}, "b": None})).status == 200
+    assert (await made(client, {"a": {"file": "x"}, "b": None})).status == 200
+    (await made(client, ["c"])).problem(412, "conflict")
+    first = (await ask(client, "claim", {"lease": 60, "worker": "w1"})).json
+    assert (first["task"], first["spec"], first["attempt"]) == ("a", {"file": "x"}, 1)
+    mine = {"task": "a", "token": first["token"], "worker": "w1"}
+    longer = (await ask(client, "heartbeat", {**mine, "lease": 600})).json
+    assert longer["expires"] > first["expires"]
+    for _ in range(2):
+        done = await ask(client, "finish", {**mine, "output": {"words": 3}})
+        assert done.json["tasks"][0]["output"] == {"words": 3}
+    missing = (await ask(client, "complete")).problem(409, "incomplete-run")
+    assert "b" in json.dumps(missing)
+    second = (await ask(client, "claim", {"lease": 60})).json
+    last = {"task": "b", "token": second["token"], "output": "x"}
+    assert (await ask(client, "finish", last)).status == 200
+    assert (await ask(client, "claim", {"lease": 60})).status == 204
+    assert (await ask(client, "complete")).json["completed"] is True
+    assert (await client.send("GET", "/v1/boards/run")).json["completed"] is True
+
+
+async def test_what_is_at_work_elsewhere(client: Client) -> None:
+    await made(client, ["a"])
+    await ask(client, "claim", {"lease": 60})
+    held = await ask(client, "claim", {"lease": 60})
+    held.problem(409, "lease-held")
+    assert 1 <= int(held.header("retry-after") or 0) <= 60
+
+
+async def test_late_and_foreign_tokens(client: Client) -> None:
+    await made(client, ["a"])
+    token = (await ask(client, "claim", {"lease": 60})).json["token"]
+    for verb, more in (("finish", {"output": 1}), ("heartbeat", {"lease": 1}), ("release", {}),
+                       ("fail", {"reason": "x"})):  # fmt: skip
+        body = {"task": "a", "token": token + 1, **more}
+        (await ask(client, verb, body)).problem(409, "lease-lost")
+    assert (await ask(client, "release", {"task": "a", "token": token})).status == 200
+    retried = (await ask(client, "claim", {"lease": 60})).json
+    assert (retried["token"] > token, retried["attempt"]) == (True, 1)
+    body = {"task": "a", "token": retried["token"], "reason": "no", "retry": True}
+    assert (await ask(client, "fail", body)).json == {"again": True}
+
+
+async def test_a_claim_whose_reply_was_lost_is_had_again(client: Client) -> None:
+    """With an Idempotency-Key the same claim comes back, status, headers and body."""
+    await made(client, ["a", "b"])
+    first = await ask(client, "claim", {"lease": 60}, idempotency_key='"k1"')
+    again = await ask(client, "claim", {"lease": 60}, idempotency_key='"k1"')
+    assert (again.status, again.body) == (first.status, first.body)
+    assert again.header("content-type") == first.header("content-type")
+    assert again.header("x-content-type-options") == "nosniff"
+    other = await ask(client, "claim", {"lease": 60}, idempotency_key='"k2"')
+    assert other.json["task"] == "b"
+    refused = await ask(client, "claim", {"lease": 61}, idempotency_key='"k1"')
+    refused.problem(422, "key-reused")
+    (await ask(client, "claim", {"lease": 60}, idempotency_key="")).problem(400, "bad-request")
+
+
+async def test_a_refused_claim_frees_its_key(client: Client) -> None:
+    await made(client, ["a"])
+    token = (await ask(client, "claim", {"lease": 60})).json["token"]
+    (await ask(client, "claim", {"lease": 60}, idempotency_key="k")).problem(409, "lease-held")
+    await ask(client, "release", {"task": "a", "token": token})
+    assert (await ask(client, "claim", {"lease": 60}, idempotency_key="k")).status == 200
+
+
+async def test_workers_share_the_tasks(client: Client) -> None:
+    tasks = [f"t{n:02}" for n in range(20)]
+    await made(client, tasks)
+    found: list[str] = []
+
+    async def work(name: str) -> None:
+        while True:
+            answer = await ask(client, "claim", {"lease": 60, "worker": name, "wait": 20})
+            if answer.status == 204:
+                return
+            found.append(answer.json["task"])
+            mine = {"task": answer.json["task"], "token": answer.json["token"], "worker": name}
+            await ask(client, "finish", {**mine, "output": name})
+
+    await asyncio.gather(*(work(f"w{n}") for n in range(5)))
+    assert sorted(found) == tasks
+    assert (await ask(client, "complete")).json["completed"] is True
+
+
+async def test_bodies_that_do_not_fit(client: Client) -> None:
+    (await made(client, 5)).problem(422, "invalid-value")
+    (await made(client, ["a", "a"])).problem(400, "usage")
+    await made(client, ["a"])
+    for body in ({}, {"lease": "1"}, {"lease": 1, "x": 1}):
+        (await ask(client, "claim", body)).problem(422, "invalid-value")
+    (await ask(client, "claim", {"lease": -1})).problem(400, "usage")
+    (await ask(client, "claim", {"lease": 1}, run="none")).problem(404, "not-found")
+
+
+async def test_runs_are_listed(client: Client) -> None:
+    for run in ("a%2F1", "a%2F2", "b"):
+        await made(client, ["t"], run)
+    listed = (await client.send("GET", "/v1/boards?prefix=a/&limit=1")).json
+    assert ([each["run"] for each in listed["boards"]], listed["next"]) == (["a/1"], "a/1")
+    rest = (await client.send("GET", "/v1/boards?prefix=a/&after=a/1")).json
+    assert [each["run"] for each in rest["boards"]] == ["a/2"]
+
+
+async def test_callers_keep_to_their_names_and_prefixes(store: AsyncStore, tmp_path: Path) -> None:
+    token, entry = identity.make("agent", "write", ["mine/"])
+    (tmp_path / "t.toml").write_text(entry)
+    agent = Client(application(store, Settings(tokens=str(tmp_path / "t.toml")))).as_(token)
+    (await made(agent, ["a"], "other")).problem(403, "forbidden")
+    (await agent.send("GET", "/v1/boards")).problem(403, "forbidden")
+    await made(agent, ["a"], "mine%2F1")
+    found = (await ask(agent, "claim", {"lease": 60, "worker": "boss"}, run="mine%2F1")).json
+    assert found["worker"] == "agent/boss"
