@@ -14,6 +14,7 @@ from perkey.errors import LimitExceeded, PerkeyError
 from perkey.server import (
     accounts,
     boards,
+    commits,
     documents,
     events,
     meta,
@@ -49,6 +50,7 @@ def routes() -> list[Route]:
     """Everything this server answers to."""
     return [
         *documents.ROUTES,
+        *commits.ROUTES,
         *records.ROUTES,
         *events.ROUTES,
         *accounts.ROUTES,
