@@ -14,7 +14,7 @@ from importlib import import_module
 from perkey.clock import SYSTEM
 from perkey.store.abc import Backend
 from perkey.store.limits import Limits
-from perkey.store.url import open_backend
+from perkey.store.url import open_backend, parse
 from tests.servers.base import Server
 
 Source = str | Callable[[Limits], Backend]
@@ -60,6 +60,20 @@ class Kind:
     def source(self, server: Server, stack: ExitStack) -> Source:
         """What the conformance suite opens; ``stack`` ends what it had to start."""
         return server.url
+
+
+class UnprobedKind(Kind):
+    """Opened without asking whether conditions are enforced, which takes long here; other tests
+    of the same server ask."""
+
+    def source(self, server: Server, stack: ExitStack) -> Source:
+        def opened(limits: Limits) -> Backend:
+            from perkey.store.backends.objects import ObjectsBackend
+            from perkey.store.backends.s3_bucket import S3Bucket
+
+            return ObjectsBackend(S3Bucket(parse(server.url), limits, SYSTEM), limits, SYSTEM)
+
+        return opened
 
 
 class ServedKind(Kind):
@@ -112,12 +126,28 @@ def _postgres_database(url: str, name: str) -> str:
     return f"{url.rpartition('/')[0]}/{name}"
 
 
+def _s3_write(request: bytes) -> bool:
+    return request.startswith(b"PUT") and b"\r\nif-" in request
+
+
+def _s3_prefix(url: str, name: str) -> str:
+    return url.replace("/tests?", f"/{name}?")
+
+
 KINDS = {
     "etcd": Kind("etcd:Etcd", "etcd_server", is_write=_etcd_write),
     "http": ServedKind(
         "perkey_http:PerkeyHttp", "perkey_server", increments=40, is_write=_http_write
     ),
     "nats": Kind("nats:Nats", "nats_server", is_write=_nats_write),
+    "objects": UnprobedKind(
+        "objects:Objects",
+        "objects_server",
+        several_keys=False,
+        increments=100,
+        is_write=_s3_write,
+        fresh=_s3_prefix,
+    ),
     "postgres": Kind(
         "postgres:Postgres",
         "postgres_server",

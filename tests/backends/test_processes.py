@@ -16,6 +16,8 @@ from tests.servers.base import Server
 
 PROCESSES = 8
 
+pytestmark = pytest.mark.timeout(900)  # a busy machine is slow, and no failure
+
 COUNTER = """
 key, count = arguments[0], int(arguments[1])
 store = perkey.open(url)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60
+PATIENCE_S = 600
 
 PRELUDE = """
 import sys

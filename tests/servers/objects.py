@@ -36,8 +36,8 @@ class Objects(base.Server):
     @property
     def url(self) -> str:
         return (
-            f"s3://{ACCESS_KEY}:{SECRET_KEY}@{base.HOST}:{self.port}/{BUCKET}"
-            "?scheme=http&region=us-east-1"
+            f"s3://{ACCESS_KEY}:{SECRET_KEY}@{BUCKET}/tests"
+            f"?endpoint={self.endpoint}&region=us-east-1"
         )
 
     @staticmethod
@@ -120,8 +120,8 @@ def s3_client(endpoint: str) -> Any:
     once = Config(
         retries={"total_max_attempts": 1},
         s3={"addressing_style": "path"},
-        connect_timeout=5,
-        read_timeout=5,
+        connect_timeout=30,
+        read_timeout=30,
     )
     return boto3.client(
         "s3",

@@ -44,6 +44,17 @@ class Location:
             )
         return value
 
+    def seconds(self, name: str, default: float) -> float:
+        """An option that is a time in seconds, above 0."""
+        text = self.options.get(name, "")
+        try:
+            seconds = float(text) if text else default
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds < 3600:
+            raise UsageError(f"expected {name}= in seconds, above 0, in the URL, found {text!r}")
+        return seconds
+
     def check_options(self, known: set[str]) -> None:
         """Refuse options that nobody reads: a misspelt one would be ignored quietly."""
         for name in self.options.keys() - known:
@@ -66,6 +77,7 @@ BACKENDS: dict[str, tuple[str, str]] = {
     "postgresql": ("perkey.store.backends.postgres", "postgres"),
     "redis": ("perkey.store.backends.redis", "redis"),
     "rediss": ("perkey.store.backends.redis", "redis"),
+    "s3": ("perkey.store.backends.s3", "s3"),
     "sqlite": ("perkey.store.backends.sqlite", ""),
     "tls": ("perkey.store.backends.nats", "nats"),
     "valkey": ("perkey.store.backends.redis", "redis"),

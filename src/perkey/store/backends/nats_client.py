@@ -21,7 +21,7 @@ from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from perkey.errors import StoreUnavailable, UsageError
+from perkey.errors import StoreUnavailable
 from perkey.store.backends.port import NothingDone
 from perkey.store.limits import Limits
 from perkey.store.url import Location
@@ -45,7 +45,7 @@ class Wire:
     """One connection, for one thread at a time."""
 
     def __init__(self, location: Location, limits: Limits) -> None:
-        self.seconds = _seconds(location, limits)
+        self.seconds = location.seconds("timeout", min(5.0, limits.timeout_s))
         self._location = location
         self._loop = asyncio.new_event_loop()
         self._held: list[Client] = []
@@ -279,14 +279,3 @@ def _has_status(reply: Msg) -> bool:
 
 def _said(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _seconds(location: Location, limits: Limits) -> float:
-    text = location.options.get("timeout", "")
-    try:
-        seconds = float(text) if text else min(5.0, limits.timeout_s)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 3600:
-        raise UsageError(f"expected timeout= in seconds, above 0, in the URL, found {text!r}")
-    return seconds

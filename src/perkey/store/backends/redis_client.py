@@ -59,7 +59,7 @@ class Script:
 
 def connect(location: Location, limits: Limits) -> Any:
     """A client that raises instead of sending a command again."""
-    seconds = _seconds(location, limits)
+    seconds = location.seconds("timeout", min(5.0, limits.timeout_s))
     settings: dict[str, Any] = {
         "host": location.host or "localhost",
         "port": location.port or 6379,
@@ -76,17 +76,6 @@ def connect(location: Location, limits: Limits) -> Any:
     if location.option("cluster", ("yes", "no"), "no") == "yes":
         return RedisCluster(**settings)
     return redis.Redis(db=_database(location), retry_on_error=[], max_connections=4, **settings)
-
-
-def _seconds(location: Location, limits: Limits) -> float:
-    text = location.options.get("timeout", "")
-    try:
-        seconds = float(text) if text else min(5.0, limits.timeout_s)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 3600:
-        raise UsageError(f"expected timeout= in seconds, above 0, in the URL, found {text!r}")
-    return seconds
 
 
 def _database(location: Location) -> int:
