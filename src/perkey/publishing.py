@@ -36,6 +36,7 @@ from perkey.flows.publishing import (
     one_pass,
 )
 from perkey.locks import Sections
+from perkey.locks.table import limit
 
 __all__ = [
     "AsyncPublisher",
@@ -70,7 +71,9 @@ class _Base:
         """
         self._plan = Plan(load, send, changed or differs, record, Remembered(remember))
         self._sections = Sections() if sections is None else sections
-        self._timeout = send_timeout
+        self._timeout = limit(send_timeout)
+        if self._timeout is not None and self._timeout <= 0:
+            raise UsageError(f"send_timeout is above 0 seconds or None, not {send_timeout!r}")
         self._groups = Groups()
         self._stopped = threading.Event()
         self._late: dict[Any, threading.Thread] = {}  # sends that outlived their timeout

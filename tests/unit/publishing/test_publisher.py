@@ -340,3 +340,60 @@ async def test_run_on_a_loop_stops_at_once(world: World) -> None:
     publisher.stop()
     await asyncio.wait_for(running, 10)
     assert sorted(world.sent) == [("a", 1), ("b", 1)]
+
+
+# ----------------------------------------------------------------------- what a send may do
+
+
+class Unheard(BaseException):
+    """Not an ``Exception``: what ends threads and tasks."""
+
+
+@both
+@pytest.mark.parametrize("timeout", [None, 30])
+def test_whatever_a_send_raises_frees_the_section(make: Any, world: World, timeout: Any) -> None:
+    def send(key: str, value: Any) -> None:
+        if value == 1:
+            raise Unheard
+        world.send(key, value)
+
+    sections = Sections()
+    publisher = make(world.load, send, sections=sections, send_timeout=timeout, record=world.record)
+    with pytest.raises(Unheard):
+        publisher.publish("a")
+    assert sections._table.claims == {}
+    assert world.recorded == []
+    world.states["a"] = 2
+    assert publisher.sweep(["a"]).sent == 1
+
+
+@both
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5"], ids=repr)
+def test_a_send_timeout_that_is_none_is_refused_at_once(
+    make: Any, world: World, timeout: Any
+) -> None:
+    with pytest.raises(UsageError):
+        make(world.load, world.send, send_timeout=timeout)
+    assert make(world.load, world.send, send_timeout=float("inf")).publish("a") == "sent"
+
+
+def test_threads_of_late_sends_are_not_kept_for_ever(world: World) -> None:
+    release = threading.Event()
+
+    def send(key: str, value: Any) -> None:
+        assert release.wait(30)
+
+    publisher = Publisher(lambda key: key, send, send_timeout=0.02)
+    for key in "ab":
+        with pytest.raises(Timeout):
+            publisher.publish(key)
+    assert sorted(publisher._late) == ["a", "b"]
+    late = list(publisher._late.values())
+    release.set()
+    for thread in late:
+        thread.join(30)
+    release.clear()
+    with pytest.raises(Timeout):
+        publisher.publish("c")
+    assert list(publisher._late) == ["c"]
+    release.set()
