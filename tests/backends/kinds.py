@@ -14,7 +14,7 @@ from importlib import import_module
 from perkey.clock import SYSTEM
 from perkey.store.abc import Backend
 from perkey.store.limits import Limits
-from perkey.store.url import open_backend, parse
+from perkey.store.url import Location, open_backend, parse
 from tests.servers.base import Server
 
 Source = str | Callable[[Limits], Backend]
@@ -62,16 +62,19 @@ class Kind:
         return server.url
 
 
+PROBED: set[str] = set()
+"""Stores that were opened once in the ordinary way."""
+
+
 class UnprobedKind(Kind):
-    """Opened without asking whether conditions are enforced, which takes long here; other tests
-    of the same server ask."""
+    """Asked only once whether conditions are enforced, which takes long here."""
 
     def source(self, server: Server, stack: ExitStack) -> Source:
         def opened(limits: Limits) -> Backend:
-            from perkey.store.backends.objects import ObjectsBackend
-            from perkey.store.backends.s3_bucket import S3Bucket
-
-            return ObjectsBackend(S3Bucket(parse(server.url), limits, SYSTEM), limits, SYSTEM)
+            if server.url not in PROBED:
+                open_backend(server.url, limits, SYSTEM).close()
+                PROBED.add(server.url)
+            return _unprobed(parse(server.url), limits)
 
         return opened
 
@@ -134,7 +137,35 @@ def _s3_prefix(url: str, name: str) -> str:
     return url.replace("/tests?", f"/{name}?")
 
 
+def _dynamodb_write(request: bytes) -> bool:
+    return b"DynamoDB_20120810.TransactWriteItems" in request or b"DynamoDB_20120810.Put" in request
+
+
+def _dynamodb_table(url: str, name: str) -> str:
+    return url.replace("@perkey?", f"@{name}?")
+
+
+def _unprobed(location: Location, limits: Limits) -> Backend:
+    if location.scheme == "s3":
+        from perkey.store.backends.objects import ObjectsBackend
+        from perkey.store.backends.s3_bucket import S3Bucket
+
+        return ObjectsBackend(S3Bucket(location, limits, SYSTEM), limits, SYSTEM)
+    from perkey.store.backends.dynamodb import DynamoDBBackend
+    from perkey.store.backends.dynamodb_client import Client
+
+    return DynamoDBBackend(Client(location, limits, SYSTEM), limits, SYSTEM)
+
+
 KINDS = {
+    "dynamodb": UnprobedKind(
+        "dynamodb:DynamoDB",
+        "dynamodb_server",
+        survives_kill=False,
+        increments=60,
+        is_write=_dynamodb_write,
+        fresh=_dynamodb_table,
+    ),
     "etcd": Kind("etcd:Etcd", "etcd_server", is_write=_etcd_write),
     "http": ServedKind(
         "perkey_http:PerkeyHttp", "perkey_server", increments=40, is_write=_http_write

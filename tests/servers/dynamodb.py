@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -13,7 +14,7 @@ from tests.servers import base
 
 
 class DynamoDB(base.Server):
-    """moto keeps everything in memory: a restart forgets all tables."""
+    """Tables outlive a restart, not a killed server; what S3 it plays keeps nothing."""
 
     name = "moto"
 
@@ -24,7 +25,9 @@ class DynamoDB(base.Server):
 
     @property
     def url(self) -> str:
-        return f"dynamodb://perkey:perkey@{base.HOST}:{self.port}/perkey?scheme=http"
+        return (
+            f"dynamodb://perkey:perkey@perkey?endpoint={self.endpoint}&region=us-east-1&create=yes"
+        )
 
     @staticmethod
     def version() -> str:
@@ -38,13 +41,13 @@ class DynamoDB(base.Server):
             region_name="us-east-1",
             aws_access_key_id="perkey",
             aws_secret_access_key="perkey",
-            config=Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=5),
+            config=Config(retries={"total_max_attempts": 1}, connect_timeout=30, read_timeout=30),
         )
 
     def command(self) -> list[str]:
-        # `-m moto.server` would import the package twice and warn about it.
-        run = "from moto.server import main; main()"
-        return [sys.executable, "-c", run, "-H", base.HOST, "-p", str(self.port)]
+        program = Path(__file__).with_name("moto_server.py")
+        kept = self.directory / "data" / "tables"
+        return [sys.executable, str(program), base.HOST, str(self.port), str(kept)]
 
     def ready(self) -> bool:
         status, _ = base.http_get(self.port, "/moto-api/data.json")

@@ -66,6 +66,7 @@ class Location:
 Opener = Callable[[Location, Limits, Clock], Backend]
 
 BACKENDS: dict[str, tuple[str, str]] = {
+    "dynamodb": ("perkey.store.backends.dynamodb", "dynamodb"),
     "etcd": ("perkey.store.backends.etcd", "etcd"),
     "etcds": ("perkey.store.backends.etcd", "etcd"),
     "file": ("perkey.store.backends.files", ""),
