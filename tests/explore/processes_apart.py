@@ -28,7 +28,7 @@ from perkey.store.transaction import Outcome, Transaction, declared
 from perkey.testing import register_fingerprint, step
 from tests.explore import stepped  # noqa: F401  # its fingerprints of keys and records
 
-A, B = Key("a/a"), Key("a/b")
+A, B = Key("d/a"), Key("d/b")
 
 
 class RequestLost(StoreUnavailable):
@@ -44,7 +44,8 @@ class Ask(NamedTuple):
 
     what: str
     effect: Callable[[], Any]
-    writes: Sequence[Record] = ()
+    origin: tuple[int, int]
+    """Whose it is, and after how many answers: that determines it."""
 
     def __call__(self) -> Any:
         return self.effect()
@@ -121,7 +122,7 @@ class Process:
 
     def _run(self) -> None:
         settings = self.settings
-        optimistic = Optimistic(self, settings.limits, self)
+        optimistic = settings.apply(self, settings.limits, self)
         outcomes: list[Outcome] = []
         for batch in self._batches():
             try:
@@ -138,26 +139,27 @@ class Process:
             return [Batch(list(self.transactions))]
         return [Batch([each]) for each in self.transactions]
 
-    def _ask(self, what: str, effect: Callable[[], Any], writes: Sequence[Record] = ()) -> Any:
+    def ask(self, what: str, effect: Callable[[], Any]) -> Any:
+        """Have ``effect`` happen at a step point of its own; its result, or its failure."""
         if self.abandoned:
             raise NothingDone("the run is over")
-        self._asks.put(Ask(what, effect, writes))
+        self._asks.put(Ask(what, effect, (self.number, len(self.trace))))
         answer, error = self._answers.get()
         if error is not None:
             raise error
         return answer
 
     def look(self, keys: Sequence[Key]) -> tuple[list[Record | None], int]:
-        return self._ask("look", lambda: self.store.look(keys)), 0
+        return self.ask("look", lambda: self.store.look(keys)), 0
 
     def commit(self, heads: Mapping[Key, Record | None], writes: Sequence[Record]) -> bool:
         what = "turn" if writes[0].key == TURNS else "commit"
-        landed: bool = self._ask(what, lambda: self.store.commit(heads, writes), writes)
+        landed: bool = self.ask(what, lambda: self.store.commit(heads, writes))
         self.losses += what == "commit" and not landed
         return landed
 
     def find_op(self, key: str, version: int) -> str | None:
-        found: str | None = self._ask("history", lambda: self.store.find_op(key, version))
+        found: str | None = self.ask("history", lambda: self.store.find_op(key, version))
         return found
 
     def forget(self, key: Key) -> None:
@@ -181,7 +183,7 @@ class Process:
     def sleep(self, seconds: float) -> None:
         self.elapsed += max(seconds, 0.0)
         if not self.abandoned:
-            self._ask("pause", lambda: None)
+            self.ask("pause", lambda: None)
 
     # What follows runs on the loop's thread, in the process's task.
 
@@ -238,6 +240,7 @@ class Settings:
         together: bool = True,
         patient: Sequence[int] = (),
         backoff_s: float = 0.05,
+        apply: Callable[..., Any] = Optimistic,
     ) -> None:
         self.atomic_keys = atomic_keys
         self.commit_records = commit_records
@@ -247,6 +250,8 @@ class Settings:
         self.patient = patient
         """The processes whose pauses outlast whatever the others can do meanwhile."""
         self.limits = Limits(doubt_attempts=3, backoff_s=backoff_s)
+        self.apply = apply
+        """Makes what applies batches, of a process, limits and a clock."""
 
 
 class World:
@@ -369,8 +374,7 @@ def _of_heads(store: Heads) -> list[Any]:
     heads = [_of_record(store.heads[key]) for key in sorted(store.heads)]
     # The order across keys decides nothing, but that of each key's own versions is judged.
     made = [_of_record(each) for key in (A, B) for each in store.made(key)]
-    late = [_of_record(record) for ask in store.late for record in ask.writes]
-    return [heads, made, late]
+    return [heads, made, [ask.origin for ask in store.late]]
 
 
 def _of_process(process: Process) -> list[Any]:
@@ -381,7 +385,7 @@ def _of_process(process: Process) -> list[Any]:
 register_fingerprint(Heads, _of_heads)
 register_fingerprint(Process, _of_process)
 register_fingerprint(World, lambda world: [world.store, world.underway, *world.processes])
-register_fingerprint(Ask, lambda ask: [ask.what, *map(_of_record, ask.writes)])
+register_fingerprint(Ask, lambda ask: [ask.what, *ask.origin])
 
 
 # -------------------------------------------------------------------------------- threads
