@@ -27,6 +27,8 @@ WINDOW = 32
 """How many versions of a key are looked at before all kept versions are."""
 SOME = 64
 """How many records one request reads."""
+PLANS = 8
+"""How many watchers that are far behind are remembered."""
 _CURSOR = re.compile(r"(\d{1,19})(?:-([0-9a-f]{32})-(\d{1,19}))?", re.ASCII)
 _END = b"\xff" * 17
 
@@ -61,11 +63,8 @@ class _Entry(NamedTuple):
 class _Plan:
     """Changes that are known to come, up to one revision."""
 
-    prefix: str
     revision: int
     entries: deque[_Entry]
-    at: str = ""
-    """The cursor from which the first of ``entries`` is the next."""
     met: set[tuple[bytes, int]] = field(default_factory=set)
 
 
@@ -76,25 +75,29 @@ class Feed:
         self._names = names
         self._one = read
         self._several = read_several
-        self._plan: _Plan | None = None
+        self._plans: dict[tuple[str, str], _Plan] = {}
+        """By prefix, and the cursor from which the plan's first entry is the next."""
 
     def page(self, prefix: str, cursor: str, limit: int) -> Page:
         """``Backend.changes``.  Raises ``Compacted`` where it has to be asked again."""
         seen = _read(cursor)
-        plan, self._plan = self._plan, None
-        if plan is None or (plan.prefix, plan.at) != (prefix, str(seen)):
+        plan = self._plans.pop((prefix, str(seen)), None)
+        fresh = plan is None
+        if plan is None:
             plan = self._planned(prefix, seen)
         if plan.revision < seen.revision:
             # The store was put back to an earlier state: what came meanwhile is unknown.
             return Page([], [], str(_end_of(plan.revision)), gap=True)
         some = [plan.entries.popleft() for _ in range(min(limit, len(plan.entries)))]
-        page = self._told(plan, seen, some)
-        plan.at = page.cursor
-        self._plan = plan if plan.entries else None
+        page = self._told(plan, seen, some, fresh)
+        if plan.entries:
+            self._plans[prefix, page.cursor] = plan
+            while len(self._plans) > PLANS:
+                del self._plans[next(iter(self._plans))]
         return page
 
-    def _told(self, plan: _Plan, seen: Place, entries: Sequence[_Entry]) -> Page:
-        """The page of these entries, which follow ``seen``."""
+    def _told(self, plan: _Plan, seen: Place, entries: Sequence[_Entry], fresh: bool) -> Page:
+        """The page of these entries, which follow ``seen``; ``fresh``: the plan is of now."""
         records: list[Record] = []
         gap = False
         for entry, value in zip(entries, self._values(plan, entries), strict=True):
@@ -106,10 +109,10 @@ class Feed:
             plan.met.add((place.name, record.version))
             records.append(record)
         cursors = [str(entry.place) for entry in entries]
-        live = not plan.entries
-        return Page(
-            records, cursors, str(_end_of(plan.revision)) if live else cursors[-1], gap, live
-        )
+        ends = not plan.entries
+        cursor = str(_end_of(plan.revision)) if ends else cursors[-1]
+        # At the end of an older plan more may have come meanwhile: the next page looks.
+        return Page(records, cursors, cursor, gap, live=ends and fresh)
 
     def _values(self, plan: _Plan, entries: Sequence[_Entry]) -> list[bytes]:
         missing = [entry.key for entry in entries if entry.value is None]
@@ -135,7 +138,7 @@ class Feed:
         if entries is None:
             entries = self._listed(prefix, heads.revision, after)
         left = sorted(entry for entry in entries if entry.place > seen)
-        return _Plan(prefix, heads.revision, deque(left))
+        return _Plan(heads.revision, deque(left))
 
     def _followed(self, heads: Found, after: int) -> list[_Entry] | None:
         """The changes of a few keys, from their heads back; None where they are too many."""
