@@ -175,6 +175,14 @@ def test_a_watcher_beside_writers_and_compaction(etcd_server: Etcd, wire: Wire) 
     assert seen == [*range(1, 301)]
 
 
+def test_the_servers_clock_is_looked_at(etcd_server: Etcd, wire: Wire) -> None:
+    with perkey.open(etcd_server.url) as store:
+        assert clock_is_told(store)
+        assert not [each for each in store.backend.concerns() if "NTP" in each]
+    nobody = Wire(parse(f"etcd://{HOST}:1"), Limits())
+    assert nobody.server_ms() is None
+
+
 # -------------------------------------------------------------------- users, certificates
 
 
@@ -313,10 +321,16 @@ def certify(folder: Path) -> None:
     )
 
 
+def clock_is_told(store: Store) -> bool:
+    told = store.backend._wire.server_ms()  # type: ignore[attr-defined]
+    return abs(told - SYSTEM.now_ms()) < 60_000
+
+
 def test_tls_with_certificates_on_both_sides() -> None:
     with Encrypted() as server:
         with perkey.open(server.url) as store:
             assert store.put("a", 1, create=True).version == 1
+            assert clock_is_told(store)
         plain = server.url.partition("?")[0]
         for wrong in (
             plain,

@@ -85,7 +85,7 @@ class Core:
         count = len(transaction.keys) - (transaction.fence is not None and atomic == 1)
         if count > atomic:
             raise NotSupported(
-                f"a {self.backend.name} store commits at most {atomic} keys at once, and this "
+                f"this store ({self.backend.name}) commits at most {atomic} keys at once, and this "
                 f"transaction needs {count} (its receipt counts too); "
                 f"use {MULTI_KEY_STORES} for that"
             )

@@ -49,6 +49,7 @@ class FakeEtcd:
         self._lock = threading.Lock()
         self.before: Callable[[str], None] = lambda path: None
         self.after: Callable[[str], None] = lambda path: None
+        self.clock_ms: int | None = None
 
     def call(self, path: str, request: bytes) -> bytes:
         self.requests.append(path)
@@ -164,6 +165,9 @@ class FakeWire:
 
     def call(self, path: str, request: bytes) -> bytes:
         return self.cluster.call(path, request)
+
+    def server_ms(self) -> int | None:
+        return self.cluster.clock_ms
 
     def close(self) -> None:
         self.closed = True

@@ -15,6 +15,7 @@ from perkey.store.limits import Limits
 from perkey.store.transaction import Tx
 from perkey.testing.conformance import CHECKS, check_backend
 from perkey.testing.conformance.bench import all_changes, commit, put, putting, transaction
+from tests.unit.manual_clock import ManualClock
 from tests.unit.store.fake_etcd import FakedBackend, FakeEtcd, refuse
 
 A, B = Key("d/a"), Key("d/b")
@@ -356,3 +357,38 @@ def test_damage_is_told_and_not_written_over(cluster: FakeEtcd, store: Store) ->
         with pytest.raises(perkey.StoreCorrupt):
             act()
     assert cluster.live()[b"perkey/h/d/a"] == b"short"
+
+
+# ------------------------------------------------------------------------------------ time
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "said"),
+    [
+        (0, None),
+        (1_900, None),  # the date is cut to its second
+        (-900, None),
+        (3_500, "about 3 s ahead of the server's"),
+        (-3_600_000, "about 3600 s behind the server's"),
+    ],
+)
+def test_a_clock_that_is_apart_from_the_servers_is_told(
+    cluster: FakeEtcd, ahead_ms: int, said: str | None
+) -> None:
+    clock = ManualClock()
+    backend = FakedBackend(cluster, Limits(), clock)
+    assert len(backend.concerns()) == 1  # only its version; no date, no word
+    cluster.clock_ms = clock.now_ms() - ahead_ms
+    told = [each for each in backend.concerns() if "clock" in each]
+    assert len(told) == (said is not None)
+    assert all(str(said) in each and "NTP" in each for each in told)
+
+
+def test_time_never_goes_back(cluster: FakeEtcd) -> None:
+    clock = ManualClock()
+    backend = FakedBackend(cluster, Limits(), clock)
+    before = backend.now_ms()
+    clock.wall -= 60_000
+    assert backend.now_ms() == before
+    clock.wall += 60_001
+    assert backend.now_ms() == before + 1

@@ -47,6 +47,9 @@ INCONSISTENT = ("3.5.0", "3.5.1", "3.5.2")
 """Releases with etcd's issue 13766: a member that was killed under load may differ from the others
 when it is back."""
 
+SKEW_MS = 1_000
+"""How far this machine's clock may be from the server's without a word."""
+
 
 class EtcdBackend:
     """One connection.  The reader is a second one of the same kind."""
@@ -301,7 +304,19 @@ class EtcdBackend:
                 f"etcd {told.version} may let its members differ after one of them was killed: "
                 "use 3.5.3 or newer"
             )
-        return found
+        return found + self._skewed()
+
+    def _skewed(self) -> list[str]:
+        """What is to be said where this machine's clock and the server's are apart."""
+        told = self._wire.server_ms()
+        ahead = 0 if told is None else self._clock.now_ms() - told
+        if -SKEW_MS <= ahead <= SKEW_MS + 1_000:  # a date is cut to its second
+            return []
+        where = "ahead of" if ahead > 0 else "behind"
+        return [
+            f"this machine's clock is about {abs(ahead) // 1000} s {where} the server's: leases go "
+            "by the clients' clocks and end that much too early or too late; run NTP on both"
+        ]
 
     def _status(self) -> messages.Status:
         return messages.status(self._call(messages.STATUS, b""))

@@ -7,7 +7,10 @@ earlier one.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,6 +92,27 @@ class Wire:
             return self._ask(path, request)
         except grpc.RpcError as error:
             raise self._failure(error) from error
+
+    def server_ms(self) -> int | None:
+        """The member's clock in milliseconds, to the second; None where it does not tell.
+
+        gRPC has no clock, but the same port answers HTTP, whose replies are dated.
+        """
+        options = self._location.options
+        connection = HTTPConnection(self.place, timeout=self.seconds)
+        try:
+            if self._credentials is not None:
+                context = ssl.create_default_context(cafile=options.get("ca"))
+                if "cert" in options:
+                    context.load_cert_chain(options["cert"], options.get("key"))
+                connection = HTTPSConnection(self.place, timeout=self.seconds, context=context)
+            connection.request("GET", "/version")
+            told = connection.getresponse().getheader("Date", "")
+            return int(parsedate_to_datetime(told).timestamp() * 1000)
+        except (OSError, HTTPException, ValueError):
+            return None
+        finally:
+            connection.close()
 
     def _authenticate(self) -> None:
         self._metadata = []

@@ -280,7 +280,7 @@ def _unfit(port: Port, part: Part, unit: Unit) -> NotSupported | None:
     if (atomic is None or keys <= atomic) and (most is None or len(unit.writes) <= most):
         return None
     return NotSupported(
-        f"a {port.name} store commits at most {atomic or most} keys at once; this transaction "
+        f"this store ({port.name}) commits at most {atomic or most} keys at once; this transaction "
         f"needs {keys} keys and writes {len(unit.writes)} records"
     )
 
