@@ -26,7 +26,7 @@ async def job(ctx: Context) -> list[str]:
 
 async def main(url: str, name: str) -> None:
     async with await perkey.aopen(url) as store:
-        engine = AsyncEngine(store, limits=EngineLimits(lease_s=1))
+        engine = AsyncEngine(store, limits=EngineLimits(lease_s=2))
         await engine.register_process(job)
         await engine.run()
         for n in range(JOBS):

@@ -80,7 +80,6 @@ async def killed(url: str, name: str, after: int, seen: Seen) -> list[str]:
     for line in rest.split(b"\n")[:-1]:
         note(seen, line.decode().split())
     await victim.wait()
-    assert acknowledged, "it was killed before it had begun"
     return acknowledged
 
 
@@ -111,7 +110,7 @@ async def test_kill_9_of_one_of_two_engines_loses_nothing(tmp_path: Path) -> Non
     seen: Seen = {}
     resumed = 0
     async with await perkey.aopen(url) as store:
-        survivor = AsyncEngine(store, limits=EngineLimits(lease_s=5))
+        survivor = AsyncEngine(store, limits=EngineLimits(lease_s=15))
         await survivor.register_process(kill_worker.job)
         with heard(seen):
             await survivor.run()
@@ -124,6 +123,7 @@ async def test_kill_9_of_one_of_two_engines_loses_nothing(tmp_path: Path) -> Non
                 resumed += sum(each.running for each in (await instances(store)).values())
             found = await all_ended(store)
             await survivor.shutdown()
+    assert len(acknowledged) > 5 * ROUNDS, "every one was killed before it had begun"
     assert set(acknowledged) <= set(found)
     for stored in found.values():
         assert stored.state == "completed", stored.error

@@ -25,7 +25,7 @@ from perkey.engine.records import (
     versions_of,
 )
 from perkey.engine.registry import Registration
-from perkey.errors import InvalidState, LeaseLost
+from perkey.errors import InvalidState, LeaseLost, PerkeyError
 from perkey.flows import steps
 from perkey.store.fencing import LeaseState, lease_body, lease_state
 from perkey.store.keys import ENGINE, Key
@@ -123,8 +123,8 @@ class Journal:
         state = LeaseState(self.owner, fence.token, 0)
         try:
             await self.commit([self._lease], lambda tx: tx.put_body(self._lease, lease_body(state)))
-        except LeaseLost:
-            pass  # somebody has taken over already
+        except PerkeyError:
+            pass  # somebody has taken over already, or will when the lease has run out
         self._fence = None
 
     # ------------------------------------------------------------------------ definitions
