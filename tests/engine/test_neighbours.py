@@ -308,3 +308,30 @@ async def test_messages_that_nobody_received_are_told(engine: AsyncEngine) -> No
     gate.set()
     await until(lambda: any(each.kind == "ended" for each in facts))
     assert [each.detail for each in facts if each.kind == "unread"] == ["placed"]
+
+
+async def test_a_long_recovery_does_not_make_the_lease_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taking over many instances takes as long as it takes; the lease is renewed meanwhile."""
+    gate = asyncio.Event()
+    renewed = [0]
+    original = Journal.renew_lease
+
+    async def counts(journal: Journal) -> None:
+        renewed[0] += 1
+        await original(journal)
+
+    async def slow(journal: Journal, limit: int) -> list[tuple[str, str]]:
+        await gate.wait()
+        return []
+
+    monkeypatch.setattr(Journal, "renew_lease", counts)
+    monkeypatch.setattr(Journal, "orphans", slow)
+    async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db") as store:
+        engine = AsyncEngine(store, limits=EngineLimits(lease_s=3))
+        await engine.run()
+        await until(lambda: renewed[0] >= 3)
+        assert engine.state is State.STARTED
+        gate.set()
+        await engine.shutdown()

@@ -29,43 +29,61 @@ RECOVER = 100
 
 
 class Neighbours:
-    """Lives on the engine's loop; its task runs from ``start`` to ``stop``."""
+    """Lives on the engine's loop; its tasks run from ``start`` to ``stop``."""
 
     def __init__(self, runner: Runner, registry: Registry, journal: Journal, mail: Mail) -> None:
         self._runner = runner
         self._registry = registry
         self._journal = journal
         self._mail = mail
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------------- keeping up
 
     def start(self, lease_s: float, lost: Callable[[], asyncio.Task[None]]) -> None:
         """Keep the lease and look around; ``lost`` is called if the lease is gone."""
-        self._task = asyncio.get_running_loop().create_task(self._keep(lease_s / 3, lost))
+        loop = asyncio.get_running_loop()
+        every_s = lease_s / 3
+        self._tasks = [
+            loop.create_task(self._keep(every_s, lost)),
+            loop.create_task(self._look(every_s)),
+        ]
 
     def stop(self) -> None:
         """Look no more."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     async def _keep(self, every_s: float, lost: Callable[[], asyncio.Task[None]]) -> None:
-        clock = self._runner.engine.clock
-        renew_at = clock.monotonic()
+        """Renew the lease; by itself, so that nothing else can make it late."""
         while True:
+            pause = every_s
             try:
-                if clock.monotonic() >= renew_at:
-                    await self._journal.renew_lease()
-                    renew_at = clock.monotonic() + every_s
-                    await self.recover()
-                await self.hear()
+                await self._journal.renew_lease()
             except (LeaseLost, StoreClosed):
                 # Others may own our instances by now; nothing that we do would be stored.
                 self._runner.facts.tell("engine", detail="lost its lease")
                 self._ending = lost()
                 return
             except PerkeyError as trouble:  # the store may come back before the lease is over
+                self._runner.facts.tell("engine", detail=trouble.code)
+                pause = min(POLL_S, every_s)
+            await asyncio.sleep(pause)
+
+    async def _look(self, every_s: float) -> None:
+        """Hear what others did, and now and then look for what dead engines left."""
+        clock = self._runner.engine.clock
+        recover_at = clock.monotonic()
+        while True:
+            try:
+                await self.hear()
+                if clock.monotonic() >= recover_at:
+                    await self.recover()
+                    recover_at = clock.monotonic() + every_s
+            except (LeaseLost, StoreClosed):
+                return  # whoever renews the lease finds out, and says so
+            except PerkeyError as trouble:
                 self._runner.facts.tell("engine", detail=trouble.code)
             await asyncio.sleep(min(POLL_S, every_s))
 
