@@ -47,6 +47,9 @@ from perkey.stores import AsyncStore
 if TYPE_CHECKING:
     from perkey.engine.engine import AsyncEngine
 
+STARTING_S = 0.005
+"""How often to look whether the last starts have been written, in seconds."""
+
 RETRY_S = 0.25
 """How long to wait before an end that the store did not take is written again, in seconds."""
 
@@ -80,6 +83,8 @@ class Runner:
         if journal is not None:
             self.post = mail = Mail(journal, engine.limits.inbox)
             self.neighbours = Neighbours(self, registry, journal, mail)
+        self._starting = 0
+        """How many are being written to the store, and are not tracked yet."""
         self._pending: dict[str, Instance] = {}
         """Started while the engine was paused, oldest first."""
         self._kept = engine.limits.finished
@@ -170,12 +175,15 @@ class Runner:
             uniques["s"] = unique
         if instance.correlation is not None:
             uniques["k"] = (instance.key, instance.correlation)
+        self._starting += 1
         try:
             started, kind = await journal.start(instance, version.registration, uniques, tick)
         except (asyncio.CancelledError, OutcomeUnknown):
             # It may be committed all the same, and then nobody but this engine would run it.
             self._aside(self._adopt(journal, instance, version))
             raise
+        finally:
+            self._starting -= 1
         if kind == "s":
             return Begun(started, kind, await self._other(journal, started))
         return Begun(started, kind) if kind else None
@@ -419,7 +427,10 @@ class Runner:
         me = asyncio.current_task()
         end = self.engine.clock.monotonic() + timeout
         asked: set[str] = set()
-        while others := [each for each in self._running.values() if each.task is not me]:
+        while True:
+            others = [each for each in self._running.values() if each.task is not me]
+            if not others and not self._starting:
+                return []
             for instance in others:
                 if cancel and instance.id not in asked:
                     asked.add(instance.id)
@@ -431,8 +442,7 @@ class Runner:
             if tasks:
                 await asyncio.wait(tasks, timeout=left)
             else:
-                await asyncio.sleep(0)
-        return []
+                await asyncio.sleep(0 if others else STARTING_S)
 
     # --------------------------------------------------------------------------- looking
 
