@@ -95,3 +95,26 @@ def test_a_child_forked_in_the_middle_of_the_wait_structure() -> None:
             assert not thread.is_alive()
 
         assert in_child(contend) == 0
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_hold_that_was_kept_is_as_good_in_a_child_and_its_child(make: Any) -> None:
+    locks = make()
+    hold = locks.hold
+
+    def child() -> None:
+        for _ in range(2):
+            with hold("k", timeout=10):
+                pass
+        guard = locks.try_acquire("k")
+        guard.release()
+        assert locks._table.claims == {}
+
+    def child_and_grandchild() -> None:
+        child()
+        with hold("k"):
+            assert in_child(child) == 0
+        child()
+
+    with Crew() as crew, crew.holding(locks, "k"):
+        assert in_child(child_and_grandchild) == 0

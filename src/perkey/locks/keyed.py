@@ -13,7 +13,7 @@ from perkey.clock import SYSTEM, Clock
 from perkey.locks.abandoned import abandoned
 from perkey.locks.guards import Guard, ReentrantGuard, SharedGuard
 from perkey.locks.held import Group, Held
-from perkey.locks.lean import lean_guards
+from perkey.locks.lean import lean_guards, redirect
 from perkey.locks.owner import running_loop
 from perkey.locks.table import IDLE, SharedTable, Table, Waiter, limit, on_fork, resolve
 
@@ -79,7 +79,10 @@ class KeyedLocks:
     def _restart(self) -> None:
         make = lean_guards if self._lean else checked_guards
         # CPython calls a method faster than an instance, above all with a keyword: two names.
-        self.__call__ = self.hold = make(self._table, self._timeout)
+        old, new = getattr(self, "hold", None), make(self._table, self._timeout)
+        self.__call__ = self.hold = new
+        if self._lean and old is not None:
+            redirect(old, new)
 
     __call__: Callable[..., Any]
     hold: Callable[..., Any]

@@ -57,7 +57,23 @@ def lean_guards(table: Table, default: float | None) -> Callable[..., Any]:
         def take(self) -> bool:
             return claims.setdefault(self.key, self) is self
 
+        def holds(self) -> bool:
+            return claims.get(self.key) is self
+
     return LeanGuard
+
+
+def redirect(old: Any, new: Any) -> None:
+    """After a fork: who kept the old guards enters by the new ones, and leaves what it is in."""
+    leave = old.__exit__
+
+    def __exit__(self: Any, *error: Any) -> Any:
+        return leave(self, *error) if self.holds() else new.__exit__(self, *error)
+
+    old.__enter__ = lambda self: new.__enter__(self)
+    old.__aenter__ = lambda self: new.__aenter__(self)
+    old.take = lambda self: new.take(self)
+    old.__exit__ = old.__aexit__ = __exit__
 
 
 class LeanThreadSection(metaclass=Ready):
