@@ -147,9 +147,7 @@ class Once(_Base):
 
     def unresolved(self, older_than: float = 0.0, limit: int = 1000) -> list[Unresolved]:
         """Operations whose outcome nobody knows, claimed at least ``older_than`` seconds ago."""
-        found: list[Unresolved] = self._store.run(
-            unresolved.unresolved(int(older_than * 1000), limit)
-        )
+        found: list[Unresolved] = self._store.run(unresolved.unresolved(older_than, limit))
         return found
 
     def resolve(
@@ -230,9 +228,7 @@ class AsyncOnce(_Base):
 
     async def unresolved(self, older_than: float = 0.0, limit: int = 1000) -> list[Unresolved]:
         """Like ``Once.unresolved``."""
-        found: list[Unresolved] = await self._store.run(
-            unresolved.unresolved(int(older_than * 1000), limit)
-        )
+        found: list[Unresolved] = await self._store.run(unresolved.unresolved(older_than, limit))
         return found
 
     async def resolve(

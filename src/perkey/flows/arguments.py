@@ -11,8 +11,11 @@ from typing import Any
 
 from perkey.errors import UsageError
 from perkey.store.keys import Key
+from perkey.store.limits import LONGEST_S
 from perkey.store.transaction import Fence
 
+TINY = 5e-324
+"""The smallest number above 0."""
 LARGEST = 2**63 - 1
 """The largest version, count or limit that every store can keep."""
 
@@ -41,6 +44,17 @@ def flag(name: str, value: object) -> None:
     """``value`` is True or False, not something that only counts as such."""
     if not isinstance(value, bool):
         raise UsageError(f"expected {name} as True or False, found {value!r:.80}")
+
+
+def seconds(name: str, value: object, *, zero: bool = False) -> None:
+    """``value`` is a time in seconds, above 0 (or from 0 up with ``zero``), at most
+    ``LONGEST_S``."""
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    if not good or not (0 if zero else TINY) <= value <= LONGEST_S:  # type: ignore[operator]  # good says it is one
+        least = "0 or more" if zero else "above 0"
+        raise UsageError(
+            f"expected {name} as seconds, {least}, at most {LONGEST_S:g}, found {value!r:.80}"
+        )
 
 
 def several(name: str, value: Any, what: str) -> None:

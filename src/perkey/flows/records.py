@@ -73,6 +73,8 @@ def atomic_claim(
     keep: float | None,
 ) -> Claim:
     """The claim of a transaction; without a payload its keys must stay the same."""
+    if keep is not None:
+        arguments.seconds("keep=", keep)
     if payload is None:
         payload = [str(each) for each in declared(keys)]
     return receipts.claim(scope, operation, key, payload, keep)

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from perkey.errors import InvalidValue, UsageError
+from perkey.flows import arguments
+from perkey.flows.records import check_by
 from perkey.store import receipts
 from perkey.store.keys import Key
 from perkey.store.transaction import Claim
@@ -74,8 +76,16 @@ class Options:
             raise UsageError(f"expected on_error='free' or 'unknown', found {self.on_error!r}")
         if self.on_unknown not in ("raise", "rerun"):
             raise UsageError(f"expected on_unknown='raise' or 'rerun', found {self.on_unknown!r}")
-        if not self.lease > 0 or self.wait < 0 or (self.keep is not None and not self.keep > 0):
-            raise UsageError("expected lease= and keep= above 0 and wait= at least 0, in seconds")
+        arguments.seconds("lease=", self.lease)
+        arguments.seconds("wait=", self.wait, zero=True)
+        if self.keep is not None:
+            arguments.seconds("keep=", self.keep)
+        known = isinstance(self.remember, tuple) and all(
+            isinstance(each, type) and issubclass(each, Exception) for each in self.remember
+        )
+        if not known:
+            raise UsageError("expected remember= as a tuple of exception classes")
+        check_by(self.by)
 
 
 class Held(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from perkey.errors import InProgress, NotFound, UsageError
-from perkey.flows import steps
+from perkey.flows import arguments, steps
 from perkey.flows.once.model import Held, Unresolved
 from perkey.store import codec, receipts
 from perkey.store.keys import RECEIPTS
@@ -15,8 +15,11 @@ from perkey.store.receipts import Receipt as Stored
 from perkey.store.transaction import Tx
 
 
-def unresolved(older_than_ms: int, limit: int) -> steps.Flow[list[Unresolved]]:
-    """Operations that ended as unknown, or whose lease ran out, at least that long ago."""
+def unresolved(older_than: float, limit: int) -> steps.Flow[list[Unresolved]]:
+    """Operations that ended as unknown, or whose lease ran out, that many seconds ago or more."""
+    arguments.seconds("older_than=", older_than, zero=True)
+    arguments.whole("limit=", limit, 1)
+    older_than_ms = int(older_than * 1000)
     now = yield steps.Now()
     found: list[Unresolved] = []
     after = ""
