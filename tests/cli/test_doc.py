@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from perkey.cli import exits, options
+from perkey.flows import transforms
 from tests.cli.run import Command
 
 
@@ -220,6 +221,17 @@ def test_a_patch_that_does_not_apply_changes_nothing(
 ) -> None:
     assert stored("doc", "patch", "k", change, *flags).code == exits.USAGE
     assert stored("doc", "get", "k", "--json").json["version"] == 1
+
+
+@pytest.mark.parametrize("op", sorted(transforms._APPLY))
+def test_a_transform_that_is_taken_for_a_json_patch_is_told_how(stored: Command, op: str) -> None:
+    ran = stored("doc", "patch", "k", f'[{{"op": "{op}", "path": "/n"}}]')
+    assert ran.code == exits.USAGE
+    assert "hint: this is a transform; add --as transforms" in ran.err
+    named = stored("doc", "patch", "k", '[{"op": "grow", "path": "/n"}]')
+    assert "--as transforms" not in named.err
+    chosen = stored("doc", "patch", "k", f'[{{"op": "{op}"}}]', "--as", "transforms")
+    assert (chosen.code, "hint" in chosen.err) == (exits.USAGE, False)
 
 
 def test_a_patch_made_for_an_older_version(stored: Command) -> None:

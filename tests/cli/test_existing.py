@@ -50,6 +50,9 @@ def test_a_command_that_needs_a_store_makes_none(
     assert (ran.code, ran.out) == (exits.STORE, "")
     assert ran.error["code"] == "store-unavailable"
     assert f"there is no store at {place}" in ran.error["message"].replace("//", "/")
+    assert "create=true" in ran.error["message"]
+    assert "create=false" not in ran.error["message"], "nobody wrote that"
+    assert "begin a store" in ran.error["hint"]
     assert not list(tmp_path.glob("typo*"))
 
 

@@ -56,6 +56,13 @@ def test_an_amount_that_is_refused_moves_nothing(funded: Command, amount: str, c
     assert posted(funded, "a") == 1000
 
 
+def test_the_unit_of_the_amounts_in_a_refusal_is_told(funded: Command) -> None:
+    ran = funded("ledger", "transfer", "a", "b", "10.01", "--key", "t")
+    assert "'a' has 1000 available, and 1001 was asked for (both in minor units)" in ran.err
+    missing = funded("ledger", "statement", "none")
+    assert "ledger accounts" in missing.err
+
+
 def test_minor_units(funded: Command) -> None:
     moved = funded("ledger", "transfer", "a", "b", "250", "--minor", "--key", "t", "--json").json
     assert (moved["amount"], moved["legs"][1]["balance"], moved["replayed"]) == (250, 250, False)

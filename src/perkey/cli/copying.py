@@ -108,7 +108,9 @@ def _show(report: transfer.Report, here: str, there: str, as_json: bool) -> None
         return
     output.say(f"{here} -> {there}")
     output.say(f"copied   {report.copied:,} records in this run")
-    output.say(f"compared {report.keys:,} keys, {report.records:,} records")
+    output.say(
+        f"compared {report.keys:,} keys, {report.records:,} records (heads and kept versions)"
+    )
     if report.same:
         output.say(f"the same, digest {report.digest}", style="green")
         return

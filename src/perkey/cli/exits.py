@@ -30,12 +30,14 @@ _BY_KIND: list[tuple[type[errors.PerkeyError], int]] = [
     (errors.StoreError, STORE),
 ]
 
+_TRANSFORMS = ["increment", "set_max", "set_min", "append", "append_unique", "remove_value"]
+
 _HINTS: list[tuple[type[errors.PerkeyError], str]] = [
     (errors.ConditionRequired, "say which: --if-match VERSION, --create or --overwrite"),
     (errors.ConflictExhausted, "others write this key all the time; try again, or use doc patch"),
     (errors.Conflict, "read it again (doc get --json), then repeat with its version, or --merge"),
     (errors.Gone, "doc history KEY shows the versions that are kept"),
-    (errors.NotFound, "doc list PREFIX shows what there is"),
+    (errors.NotFound, "doc list, or ledger accounts, shows what there is"),
     (errors.InvalidValue, "a value is JSON; text needs its quotes: '\"text\"'"),
     (errors.SchemaMismatch, "use the perkey that wrote it, or another --store"),
     (errors.StoreUnavailable, "check the URL, the server and its credentials"),
@@ -52,6 +54,10 @@ def code_of(error: errors.PerkeyError) -> int:
 
 def hint_for(error: errors.PerkeyError) -> str:
     """What to do next, in one line; empty when the message says it all."""
+    if isinstance(error, errors.StoreUnavailable) and "missing" in error.details:
+        return "doc put --create, doc put --overwrite and ledger open begin a store"
+    if isinstance(error, errors.InvalidPatch) and error.details.get("unknown") in _TRANSFORMS:
+        return "this is a transform; add --as transforms"
     return next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
 
 

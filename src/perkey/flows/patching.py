@@ -103,7 +103,9 @@ def head(at: int, operation: Any, known: Iterable[str]) -> tuple[str, str]:
     op, path = operation.get("op"), operation.get("path")
     if op not in list(known):
         raise InvalidPatch(
-            f"operation {at}: expected op to be one of {', '.join(known)}; found {op!r}", at=at
+            f"operation {at}: expected op to be one of {', '.join(known)}; found {op!r}",
+            at=at,
+            unknown=op,
         )
     if not isinstance(path, str):
         raise InvalidPatch(f"operation {at} ({op}): expected a path, found {path!r}", at=at, op=op)

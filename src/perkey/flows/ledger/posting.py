@@ -276,7 +276,8 @@ def check_funds(name: str, account: Account, amount: int, now: int) -> None:
     available = account.credits - account.debits - account.held_at(now) - account.floor
     if amount > available:
         raise InsufficientFunds(
-            f"account {name!r} has {available} available, and {amount} was asked for",
+            f"account {name!r} has {available} available, and {amount} was asked for "
+            "(both in minor units)",
             key=name,
             available=available,
             amount=amount,

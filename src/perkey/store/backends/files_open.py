@@ -47,8 +47,9 @@ def opened(root: str, clock: Clock, *, create: bool = True) -> str:
     """Make (unless ``create`` is False) or recognise the store at ``root``; returns ``root``."""
     if not create and not os.path.exists(f"{root}/{MARKER}"):
         raise StoreUnavailable(
-            f"there is no store at {root}, and nothing was made there; check the path, or leave "
-            "out create=false to make one"
+            f"there is no store at {root}, and nothing was made there; check the path, or make "
+            "one with create=true in the URL",
+            missing=root,
         )
     try:
         if not os.path.isdir(os.path.dirname(root)):

@@ -160,8 +160,9 @@ def _check_file(wanted: Options) -> None:
 def no_store(path: str) -> StoreUnavailable:
     """The refusal to make a store where one was only to be used."""
     return StoreUnavailable(
-        f"there is no store at {path}, and nothing was made there; check the path, or leave out "
-        "create=false to make one"
+        f"there is no store at {path}, and nothing was made there; check the path, or make "
+        "one with create=true in the URL",
+        missing=path,
     )
 
 
