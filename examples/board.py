@@ -7,7 +7,7 @@ from perkey import Board, IncompleteRun
 
 
 def main() -> None:
-    with perkey.open("sqlite:///board.db") as store:
+    with perkey.open("memory://") as store:  # sqlite:///work.db where workers are processes
         board = Board(store, "audit-7")
         board.create(["inventory", "links", "questions"])
 

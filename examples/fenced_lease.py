@@ -9,7 +9,7 @@ from perkey import Documents, LeaseLost, Leases
 
 
 def main() -> None:
-    with perkey.open("sqlite:///fenced.db") as store:
+    with perkey.open("memory://") as store:  # sqlite:///work.db where holders are processes
         docs, leases = Documents(store), Leases(store)
         docs.put("report", "nothing yet", create=True)
 

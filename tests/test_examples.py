@@ -28,3 +28,4 @@ def test_it_runs(example: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.strip(), "an example shows something"
+    assert not list(tmp_path.iterdir()), "it leaves a file behind, and fails the second time"
