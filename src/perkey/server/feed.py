@@ -49,6 +49,8 @@ class Feed:
         self.epoch = ""
         self.cursor = ""
         """Behind the latest change that the feed has seen."""
+        self._looked = ""
+        """How far the store has been read: it may have passed what is no change."""
         self.stopping = False
 
     # ------------------------------------------------------------------ life
@@ -57,6 +59,7 @@ class Feed:
         """Begin to follow the store."""
         self.epoch = await self._store.run(_epoch(self._store.core.clock.token()))
         self.cursor = await self._store.core.read_async(lambda each: each.cursor(self._prefix))
+        self._looked = self.cursor
         self._numbers[self.cursor] = 0
         loop, awake = asyncio.get_running_loop(), self._awake
 
@@ -84,12 +87,12 @@ class Feed:
         while not self.stopping:
             self._awake.clear()
             try:
-                page = await self._read(self.cursor)
+                page = await self._read(self._looked)
             except StoreClosed:
                 return
             except PerkeyError as error:
                 _log.warning("the event feed cannot read the store, it tries again: %s", error)
-                page = Page([], [], self.cursor)
+                page = Page([], [], self._looked)
             self._take(page)
             if not page.live:
                 continue
@@ -100,6 +103,9 @@ class Feed:
                 continue
 
     def _take(self, page: Page) -> None:
+        if page.gap:
+            self._begin_again(page.cursor)
+        self._looked = page.cursor
         for record, cursor in zip(page.records, page.cursors, strict=True):
             self._ring.append((cursor, record))
             self._numbers[cursor] = self._first + len(self._ring) - 1
@@ -109,8 +115,16 @@ class Feed:
             self._ring.popleft()
             self._numbers.pop(next(iter(self._numbers)))
             self._first += 1
-        if page.records:
+        if page.records or page.gap:
             self._wake()
+
+    def _begin_again(self, cursor: str) -> None:
+        """Forget the ring: retention was faster than the feed, and whoever stands before the
+        gap must ask the store, which tells of it."""
+        self._first += len(self._ring)
+        self._ring.clear()
+        self._numbers.clear()
+        self.cursor = cursor
 
     def _wake(self) -> None:
         for waker in self._wakers:
@@ -152,7 +166,7 @@ class Feed:
         except UsageError:
             return None
         # A store that was put back from a copy of earlier days is behind what it told then.
-        known = self.cursor
+        known = self._looked
         numbers = cursor.isdecimal() and known.isdecimal()
         return None if numbers and int(cursor) > int(known) else cursor
 

@@ -1,0 +1,104 @@
+"""The feed behind the event streams, on pages that a store may answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import perkey
+from perkey.server.feed import Feed
+from perkey.store.record import Page, Record
+
+
+def record(version: int) -> Record:
+    return Record("d/report", version, b"1", "ann", 0, f"op{version}")
+
+
+class Script:
+    """Answers each cursor with a page of its own."""
+
+    def __init__(self, pages: dict[str, Page]) -> None:
+        self.pages = pages
+
+    def changes(self, prefix: str, cursor: str, limit: int) -> Page:
+        return self.pages[cursor]
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, dict[str, Page]], None]:
+    """Let a store's readers meet a script instead of its backend."""
+
+    def script(store: perkey.AsyncStore, pages: dict[str, Page]) -> None:
+        async def read_async(use: Callable[[Any], Any]) -> Any:
+            await asyncio.sleep(0)
+            return use(Script(pages))
+
+        monkeypatch.setattr(store.core, "read_async", read_async)
+
+    return script
+
+
+async def until(feed: Feed, cursor: str) -> None:
+    async with asyncio.timeout(20):
+        while feed.cursor != cursor:
+            await asyncio.sleep(0.001)
+
+
+async def begun(store: perkey.AsyncStore) -> tuple[Feed, str]:
+    """A feed that stands somewhere, and where."""
+    feed = Feed(store)
+    await feed.start()
+    return feed, feed.cursor
+
+
+async def test_a_page_without_a_change_is_passed(
+    store: perkey.AsyncStore, scripted: Callable[[Any, dict[str, Page]], None]
+) -> None:
+    feed, start = await begun(store)
+    scripted(
+        store,
+        {
+            start: Page([], [], "500", live=False),  # leases and receipts only
+            "500": Page([record(1)], ["501"], "502"),
+            "502": Page([], [], "502"),
+            "503": Page([], [], "503"),
+        },
+    )
+    await until(feed, "501")
+    page = await feed.after(start)
+    assert [each.version for each in page.records] == [1]
+    assert page.live
+    # A place that a stream was told by the store itself is behind the latest change, and known.
+    assert await feed.position(feed.identified("502")) == "502"
+    assert await feed.position(feed.identified("503")) is None
+    feed.stop()
+    await feed.ended()
+
+
+@pytest.mark.parametrize("found", [1, 0])
+async def test_a_gap_of_the_feed_is_told_to_those_before_it(
+    store: perkey.AsyncStore, scripted: Callable[[Any, dict[str, Page]], None], found: int
+) -> None:
+    feed, start = await begun(store)
+    some = [record(9)][:found]
+    gap = Page(some, ["9"][:found], "9", gap=True)
+    scripted(
+        store,
+        {
+            start: gap,
+            "9": Page([record(10)], ["10"], "10"),
+            "10": Page([], [], "10"),
+        },
+    )
+    waker = asyncio.Event()
+    feed.join(waker)
+    await until(feed, "10")
+    assert waker.is_set()
+    assert (await feed.after(start)).gap
+    page = await feed.after("9")
+    assert ([each.version for each in page.records], page.gap, page.live) == ([10], False, True)
+    feed.stop()
+    await feed.ended()
