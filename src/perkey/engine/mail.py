@@ -164,6 +164,7 @@ class Mail:
                     return "delivered", waiting
                 if left_s <= 0:
                     return "dropped", ""
+                now.letters = [each for each in now.letters if tx.now < each[0]]
                 now.letters.append((tx.now + int(left_s * 1000), message))
                 tx.put_body(box, encode(now))
                 for each in seen:

@@ -155,10 +155,9 @@ class LocalPost:
         self, instance: Instance, name: str, step: str, wait_ms: int | None
     ) -> tuple[Delivered | None, float | None]:
         """From the inbox, else the oldest letter of the box; else wait there."""
-        for message in instance.inbox:
-            if message.name == name:
-                instance.inbox.remove(message)
-                return message, None
+        came = _first(instance, name)
+        if came is not None:
+            return came, None
         place = (name, instance.address)
         box = self._boxes.setdefault(place, _Box())
         now = self._clock.monotonic()
@@ -173,9 +172,9 @@ class LocalPost:
         return None, None if wait_ms is None else wait_ms / 1000
 
     async def give_up(self, instance: Instance, name: str, step: str) -> Delivered | None:
-        """It no longer waits."""
+        """It no longer waits; what came between the timeout and this is taken all the same."""
         self.leave(instance, name)
-        return None
+        return _first(instance, name)
 
     def leave(self, instance: Instance, name: str) -> None:
         """Nobody waits there any more."""
@@ -189,3 +188,12 @@ class LocalPost:
         box = self._boxes[place]
         if box.waiting is None and not box.letters:
             del self._boxes[place]
+
+
+def _first(instance: Instance, name: str) -> Delivered | None:
+    """Take the first message ``name`` out of an inbox."""
+    for index, message in enumerate(instance.inbox):
+        if message.name == name:
+            del instance.inbox[index]
+            return message
+    return None

@@ -1,0 +1,65 @@
+"""Letter boxes: what comes late is not lost, and what is too old does not pile up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from perkey.engine.instances import Delivered, Instance
+from perkey.engine.journal import Journal
+from perkey.engine.limits import EngineLimits
+from perkey.engine.mail import Mail
+from perkey.engine.post import LocalPost
+from perkey.engine.records import box_of, place
+from perkey.store.keys import Key
+from perkey.store.record import Record
+from perkey.store.transaction import Tx
+from perkey.testing import VirtualClock
+
+
+def instance() -> Instance:
+    return Instance("i1", "order", 1, {}, "b", None, None, 0)
+
+
+async def test_what_comes_right_after_the_timeout_is_received() -> None:
+    waiting = instance()
+    post = LocalPost(VirtualClock(), EngineLimits(), {"i1": waiting}.get)
+    assert await post.take(waiting, "paid", "receive:paid:1", 1000) == (None, 1.0)
+    message = Delivered("paid", 7)
+    assert await post.offer("paid", "b", message, 5, None) == ("delivered", "i1")
+    assert await post.give_up(waiting, "paid", "receive:paid:1") is message
+    assert waiting.inbox == []
+    assert await post.give_up(waiting, "paid", "receive:paid:2") is None
+
+
+class Records:
+    """As much of a journal as letter boxes need, with a clock that is set by hand."""
+
+    owner = "engine"
+
+    def __init__(self) -> None:
+        self.now = 1_000
+        self.bodies: dict[Key, bytes | None] = {}
+
+    async def read(self, key: Key) -> bytes | None:
+        return self.bodies.get(key)
+
+    async def commit(self, keys: Sequence[Key], fn: Callable[[Tx], Any]) -> Any:
+        heads: dict[Key, Record | None] = {}
+        for key in keys:
+            body = self.bodies.get(key)
+            heads[key] = None if body is None else Record(key, 1, body, "", 0, "op")
+        tx = Tx(heads, "", self.now)
+        result = fn(tx)
+        self.bodies.update({key: body for key, (body, _) in tx.finish().items()})
+        return result
+
+
+async def test_letters_whose_time_is_over_make_room() -> None:
+    records = Records()
+    mail = Mail(cast(Journal, records), 10)
+    for number in range(5):
+        assert await mail.offer("paid", "b", Delivered("paid", number), 1, None) == ("waiting", "")
+        records.now += 700
+    box = box_of(records.bodies[place("b", "paid", "b")])
+    assert [message.payload for _, message in box.letters] == [3, 4]
