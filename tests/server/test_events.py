@@ -343,3 +343,11 @@ async def test_metrics(store: AsyncStore) -> None:
         assert 'perkey_events_total{event="Conflicted"} 1' in lines
         for line in lines:
             assert line.startswith("# ") or len(line.rsplit(" ", 1)) == 2
+
+
+async def test_head_has_the_headers_and_ends(store: AsyncStore) -> None:
+    async with serving(store) as (client, _):
+        async with asyncio.timeout(20):
+            answer = await client.send("HEAD", "/v1/events")
+        assert (answer.status, answer.body) == (200, b"")
+        assert answer.header("content-type") == "text/event-stream; charset=utf-8"

@@ -222,6 +222,7 @@ async def test_several_versions_in_one_commit(written: Written) -> None:
         {"base": -1},
         {"op": ""},
         {"op": "a b"},
+        {"op": "op1!"},
         {"op": "x" * 201},
         {"by": "y" * 300},
     ],

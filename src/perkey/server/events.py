@@ -50,6 +50,14 @@ class Sent(Response):
         super().__init__()
 
 
+class _Head(Response):
+    """The headers of a stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raw_headers = [*HEADERS]
+
+
 async def events(call: Call) -> Response:
     """Changes from now on, or from behind ``Last-Event-ID``."""
     feed, settings = call.services.feed, call.services.settings
@@ -57,6 +65,8 @@ async def events(call: Call) -> Response:
         raise Overloaded(
             f"{feed.streams} event streams are open and the limit is {settings.event_clients}"
         )
+    if call.method == "HEAD":  # it has no body, so there is nothing to wait for
+        return _Head()
     prefix = call.text("prefix")
     last = call.header("last-event-id") or call.text("after")
     call.release()

@@ -19,7 +19,7 @@ from perkey.server.calls import Call
 from perkey.server.routes import Route
 from perkey.store.backends import http_wire as wire
 from perkey.store.keys import BOARDS, DOCUMENTS, LEASES, TURNS, Key
-from perkey.store.record import Record, following
+from perkey.store.record import ERASED, Record, following
 from perkey.store.transaction import Outcome, Tx
 
 T = TypeVar("T")
@@ -160,9 +160,10 @@ def _mark(head: Record | None) -> wire.Mark:
 
 def _signed(call: Call, record: Record) -> Record:
     """The record by its caller, whoever it says wrote it."""
-    if not 1 <= len(record.op) <= 200 or " " in record.op:
+    if not 1 <= len(record.op) <= 200 or " " in record.op or ERASED in record.op:
         raise UsageError(
-            f"expected an op of 1 to 200 characters without spaces, found {record.op!r:.80}"
+            f"expected an op of 1 to 200 characters without spaces or {ERASED!r}, found "
+            f"{record.op!r:.80}"
         )
     return replace(record, by=call.caller.author(record.by))
 
