@@ -14,6 +14,8 @@ from perkey import (
 from perkey.engine.definitions import define, message, signal
 from perkey.engine.engine import AsyncEngine
 from perkey.engine.instances import Context, InstanceState
+from perkey.engine.post import LocalPost
+from perkey.engine.records import box_of, place
 from tests.engine.processes import order, quick
 
 # --------------------------------------------------------------------------- messages
@@ -146,3 +148,34 @@ async def test_redeploys_lose_and_double_nothing(engine: AsyncEngine) -> None:
         await each.wait(20)
     assert sorted(each.result() for each in engine.instances()) == list(range(200))
     assert len({each.version for each in engine.instances()}) > 1
+
+
+async def test_all_who_wait_at_one_address_get_theirs(engine: AsyncEngine) -> None:
+    async def body(ctx: Context) -> Any:
+        return await ctx.receive("paid")
+
+    await engine.register_process(order(body))
+    await engine.run()
+    handles = []
+    for _ in range(3):
+        handles.append(await engine.start_latest("order", business_key="b7"))
+        while handles[-1].waiting_for != "message paid" or not await waits(engine, handles[-1].id):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    gone = handles.pop(1)
+    assert await gone.cancel() is InstanceState.CANCELLED
+    for number, handle in enumerate(handles):
+        published = await engine.publish("paid", number, key="b7", ttl=30)
+        assert (published.outcome, published.instance) == ("delivered", handle.id)
+        assert await handle.wait(20) is InstanceState.COMPLETED
+        assert handle.result() == number
+    assert (await engine.publish("paid", 3, key="b7")).outcome == "dropped"
+
+
+async def waits(engine: AsyncEngine, instance_id: str) -> bool:
+    """Whether that instance stands at its address already."""
+    post = engine._runner.post
+    if isinstance(post, LocalPost):
+        box = post._boxes.get(("paid", "b7"))
+        return box is not None and any(each.id == instance_id for each in box.waiting)
+    assert engine._journal is not None
+    return instance_id in box_of(await engine._journal.read(place("b", "paid", "b7"))).waiting

@@ -131,7 +131,7 @@ class Mail:
         box = place("b", name, address)
         seen = _seen(mark)
         while True:
-            waiting = box_of(await self._journal.read(box)).waiting
+            waiting = _next(box_of(await self._journal.read(box)))
             known = None if not waiting else await self._journal.load(waiting)
             owner = known.owner if known else ""
             record = [instance_key(waiting)] if waiting else []
@@ -149,17 +149,17 @@ class Mail:
                     if earlier is not None:
                         return "duplicate", text_of(earlier)
                 now = box_of(tx.body(box))
-                if now.waiting != waiting:
+                if _next(now) != waiting:
                     return AGAIN, ""
                 if waiting:
                     stored = stored_of(tx.body(record[0]))
-                    now.waiting = ""
+                    others = now.waiting[1:]
                     if stored is None or not stored.running:  # it ended while it waited
-                        tx.put_body(box, encode(now))
+                        _leave_box(tx, box, now, others, now.letters)
                         return AGAIN, ""
                     if stored.owner != owner:
                         return AGAIN, ""
-                    tx.put_body(box, encode(now))
+                    _leave_box(tx, box, now, others, now.letters)
                     _put(tx, stored, message, seen, notice)
                     return "delivered", waiting
                 if left_s <= 0:
@@ -197,7 +197,9 @@ class Mail:
                     needed = _seen(found.mark) if found else []
                     if needed != marks:
                         return None, None, needed
-                    _leave_box(tx, box, known, "" if found else instance.id, letters[1:])
+                    others = [each for each in known.waiting if each != instance.id]
+                    waiting = others if found else _with(known.waiting, instance.id)
+                    _leave_box(tx, box, known, waiting, letters[1:])
                     for each in needed:
                         tx.put_body(each, encode(instance.id))
                 if found is not None:
@@ -220,8 +222,8 @@ class Mail:
                 return Delivered(name, stored.results[step])
             found = _first(stored.inbox, name)
             known = box_of(tx.body(box))
-            if known.waiting == instance.id:
-                _leave_box(tx, box, known, "", known.letters)
+            others = [each for each in known.waiting if each != instance.id]
+            _leave_box(tx, box, known, others, known.letters)
             stored.results[timeout_of(step) if found is None else step] = (
                 True if found is None else found.payload
             )
@@ -268,8 +270,17 @@ def _first(inbox: list[Delivered], name: str) -> Delivered | None:
     return None
 
 
+def _next(box: Box) -> str:
+    """The instance that gets the next message; empty where nobody waits."""
+    return box.waiting[0] if box.waiting else ""
+
+
+def _with(waiting: list[str], instance_id: str) -> list[str]:
+    return waiting if instance_id in waiting else [*waiting, instance_id]
+
+
 def _leave_box(
-    tx: Tx, box: Key, known: Box, waiting: str, letters: list[tuple[int, Delivered]]
+    tx: Tx, box: Key, known: Box, waiting: list[str], letters: list[tuple[int, Delivered]]
 ) -> None:
     """Write a box, if anything changed; an empty one goes."""
     if (known.waiting, known.letters) != (waiting, letters):

@@ -44,7 +44,8 @@ class Post(Protocol):
 
 @dataclass(slots=True)
 class _Box:
-    waiting: Instance | None = None
+    waiting: deque[Instance] = field(default_factory=deque)
+    """Several may have one address; the first gets the next message."""
     letters: deque[tuple[float, Delivered]] = field(default_factory=deque)
     """(until when it waits, message), oldest first."""
 
@@ -114,11 +115,8 @@ class LocalPost:
         if earlier is not None:
             return "duplicate", earlier
         place = (name, address)
-        box = self._boxes.get(place)
-        waiting = box.waiting if box else None
-        if box is not None and waiting is not None and not waiting.state.ended:
-            box.waiting = None
-            self._tidy(place)
+        waiting = self._next(place)
+        if waiting is not None:
             waiting.inbox.append(message)
             self._note(mark, waiting.id)
             return "delivered", waiting.id
@@ -130,6 +128,17 @@ class LocalPost:
         self._letters += 1
         self._note(mark, "")
         return "waiting", ""
+
+    def _next(self, place: tuple[str, str]) -> Instance | None:
+        """Take the first of those that wait here and have not ended."""
+        box = self._boxes.get(place)
+        found = None
+        while found is None and box is not None and box.waiting:
+            first = box.waiting.popleft()
+            found = None if first.state.ended else first
+        if box is not None:
+            self._tidy(place)
+        return found
 
     def _check_room(self) -> None:
         limit = self._limits.waiting
@@ -168,7 +177,8 @@ class LocalPost:
                 self._tidy(place)
                 self._note(message.mark, instance.id)
                 return message, None
-        box.waiting = instance
+        if instance not in box.waiting:
+            box.waiting.append(instance)
         return None, None if wait_ms is None else wait_ms / 1000
 
     async def give_up(self, instance: Instance, name: str, step: str) -> Delivered | None:
@@ -180,13 +190,13 @@ class LocalPost:
         """Nobody waits there any more."""
         place = (name, instance.address)
         box = self._boxes.get(place)
-        if box is not None and box.waiting is instance:
-            box.waiting = None
+        if box is not None and instance in box.waiting:
+            box.waiting.remove(instance)
             self._tidy(place)
 
     def _tidy(self, place: tuple[str, str]) -> None:
         box = self._boxes[place]
-        if box.waiting is None and not box.letters:
+        if not box.waiting and not box.letters:
             del self._boxes[place]
 
 

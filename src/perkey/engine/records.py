@@ -52,9 +52,10 @@ class Versions(msgspec.Struct):
 
 
 class Box(msgspec.Struct):
-    """Where a message and the instance that waits for it meet."""
+    """Where a message and the instances that wait for it meet: several may have one address."""
 
-    waiting: str = ""
+    waiting: list[str] = []
+    """Ids of instances; the first gets the next message."""
     letters: list[tuple[int, Delivered]] = []
     """(until when it waits, in ms of store time; message)."""
 
