@@ -39,6 +39,17 @@ def url(server: Server) -> str:
 
 
 @pytest.fixture
+def empty(kind: Kind, server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a store of this kind with nothing in it."""
+    if kind.fresh is not None:
+        name = "".join(letter for letter in request.node.name if letter.isalnum())
+        yield kind.fresh(server.url, name)
+        return
+    with kind.own_server() as own:
+        yield own.url
+
+
+@pytest.fixture
 def store(url: str) -> Iterator[Store]:
     """A store on the shared server."""
     with perkey.open(url) as store:

@@ -48,8 +48,9 @@ class Kind:
     """Which requests the proxy tampers with, by their first 64 KiB."""
     plain: str = ""
     """What a URL needs so that the proxy can tell which requests those are."""
-    fresh: Callable[[str, str], str] = _named
-    """From the server's URL and a name to the URL of an empty store on it."""
+    fresh: Callable[[str, str], str] | None = _named
+    """From the server's URL and a name to the URL of an empty store on it; None where a server
+    has one store only."""
 
     def own_server(self) -> Server:
         """A server that nobody else uses; not started."""
@@ -168,7 +169,7 @@ KINDS = {
     ),
     "etcd": Kind("etcd:Etcd", "etcd_server", is_write=_etcd_write),
     "http": ServedKind(
-        "perkey_http:PerkeyHttp", "perkey_server", increments=40, is_write=_http_write
+        "perkey_http:PerkeyHttp", "perkey_server", increments=40, is_write=_http_write, fresh=None
     ),
     "nats": Kind("nats:Nats", "nats_server", is_write=_nats_write),
     "objects": UnprobedKind(

@@ -17,7 +17,6 @@ from perkey.store.url import open_backend
 from tests.backends.crew import crew
 from tests.backends.kinds import Kind
 from tests.moving import fill
-from tests.servers.base import Server
 
 DOCUMENTS = 150
 
@@ -49,13 +48,6 @@ def source(tmp_path: Path) -> str:
     return url
 
 
-@pytest.fixture
-def target(kind: Kind, server: Server, request: pytest.FixtureRequest) -> str:
-    """An empty store on the shared server."""
-    name = "".join(letter for letter in request.node.name if letter.isalnum())
-    return kind.fresh(server.url, name)
-
-
 def compared(one: str, other: str) -> Report:
     backends = [open_backend(url, transfer.LIMITS, SYSTEM) for url in (one, other)]
     try:
@@ -75,17 +67,17 @@ def copied(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, di
 
 
 def test_there_and_back_killed_on_the_way(
-    source: str, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: str, empty: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
-        with crew(COPIER, source, [(target, source)]) as (copier,):
+        with crew(COPIER, source, [(empty, source)]) as (copier,):
             assert copier.hear() in ("under way", "done")
             copier.signal(signal.SIGKILL)
             copier.end()
-    code, told = copied(capsys, source, target)
+    code, told = copied(capsys, source, empty)
     assert (code, told["same"]) == (exits.DONE, True)
     back = f"sqlite:///{tmp_path}/back.db"
-    code, returned = copied(capsys, target, back)
+    code, returned = copied(capsys, empty, back)
     assert (code, returned["same"]) == (exits.DONE, True)
     assert returned["digest"] == told["digest"]
     report = compared(source, back)
@@ -95,10 +87,10 @@ def test_there_and_back_killed_on_the_way(
 
 
 def test_work_goes_on_after_the_move(
-    source: str, target: str, kind: Kind, capsys: pytest.CaptureFixture[str]
+    source: str, empty: str, kind: Kind, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copied(capsys, source, target)
-    with perkey.open(source) as old, perkey.open(target) as new:
+    copied(capsys, source, empty)
+    with perkey.open(source) as old, perkey.open(empty) as new:
         document = old.get("counted")
         assert new.get("counted") == document
         again = new.transact("counted", lambda tx: tx.__setitem__("counted", 0))
@@ -108,5 +100,5 @@ def test_work_goes_on_after_the_move(
             receipt = perkey.Once(new).transact("receipt1", "counted", len, payload={"n": 1})
             assert receipt.replayed
         assert perkey.Leases(new).acquire("lease/2", ttl=5).token == 2
-    code, told = copied(capsys, source, target, "--verify-only")
+    code, told = copied(capsys, source, empty, "--verify-only")
     assert (code, told["same"]) == (exits.REFUSED, False)

@@ -19,19 +19,16 @@ def examined(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
     return code, told
 
 
-def test_a_new_store_and_one_that_is_there(
-    kind: Kind, server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    url = kind.fresh(server.url, f"doctor{kind.fixture}")
-    code, told = examined(capsys, url)
+def test_a_new_store_and_one_that_is_there(empty: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, told = examined(capsys, empty)
     if told["state"] == "absent":  # this kind of store has something to make
         assert code == exits.REFUSED
-        assert examined(capsys, url)[1]["state"] == "absent"
-        code, told = examined(capsys, url, "--create")
+        assert examined(capsys, empty)[1]["state"] == "absent"
+        code, told = examined(capsys, empty, "--create")
     assert told["state"] == "open"
     assert any("changes arrived" in line for line in told["probed"])  # type: ignore[attr-defined]
     assert code == (exits.REFUSED if told["warnings"] else exits.DONE)
-    assert examined(capsys, url)[0] == code
+    assert examined(capsys, empty)[0] == code
 
 
 def test_a_password_never_shows(
