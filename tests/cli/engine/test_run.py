@@ -204,6 +204,24 @@ def test_a_file_that_changes_is_deployed_again(start: Start, tmp_path: Path) -> 
     assert registered == [1, 2]
 
 
+def test_a_file_that_changed_while_it_was_loaded_is_deployed_again(start: Start) -> None:
+    """Its time says nothing: it is the old one, as within one tick of the file system's clock."""
+    text = """
+import os
+was = os.stat(__file__)
+source = open(__file__).read()
+open(__file__, "w").write(source.replace("return " + "1", "return 2"))
+os.utime(__file__, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+@process("order")
+def body(ctx):
+    return 1
+"""
+    run = start(text, "--json", "--reload")
+    run.until(lambda line: '"registered"' in line and '"version": 2' in line)
+    assert run.end(signal.SIGTERM)[0] == 0
+
+
 def test_a_store_that_cannot_be_opened_is_exit_code_3(start: Start, tmp_path: Path) -> None:
     (tmp_path / "work.db").write_text("this is no database, and long enough to be sure" * 99)
     code, err = start(WAITING, "--store", f"sqlite:///{tmp_path}/work.db").end()

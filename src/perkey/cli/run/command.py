@@ -17,7 +17,7 @@ import perkey
 from perkey.cli import exits, output
 from perkey.cli.options import Json, StoreUrl
 from perkey.cli.run import view
-from perkey.cli.run.load import Loaded, load
+from perkey.cli.run.load import Loaded, load, loaded_from, source_of
 from perkey.engine import AsyncEngine
 from perkey.errors import NotSupported, StillRunning, UsageError
 
@@ -186,18 +186,22 @@ class _Run:
             await asyncio.sleep(REDRAW_S)
 
     async def _redeploy(self, engine: AsyncEngine) -> None:
-        """Register what the file says now whenever it has changed; a bad one changes nothing."""
-        seen = self._path.stat().st_mtime_ns
+        """Register what the file says now whenever it has changed; a bad one changes nothing.
+
+        Its bytes are compared, not its time: a file that was written before the first look, or
+        twice within one tick of the file system's clock, has changed all the same.
+        """
+        seen = self._loaded.source
         while True:
             await asyncio.sleep(REDRAW_S)
             try:
-                now = self._path.stat().st_mtime_ns
+                now = source_of(self._path)
                 if now == seen:
                     continue
                 seen = now
-                for definition in load(self._path).definitions:
+                for definition in loaded_from(self._path, now).definitions:
                     await engine.register_process(definition, dedupe=True)
-            except (OSError, perkey.PerkeyError) as error:
+            except perkey.PerkeyError as error:
                 output.complain(f"not deployed: {error}")
 
     # ---------------------------------------------------------------------------- signals

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
+import io
 import linecache
 import sys
 import traceback
@@ -28,15 +30,25 @@ class Loaded:
     """Its process definitions, in the order in which they stand there."""
     main: Main | None
     """``async def main(engine)``: what it does once the engine runs."""
+    source: bytes
+    """The bytes that were run; other bytes in the file mean that it has changed since."""
 
 
 def load(path: Path) -> Loaded:
     """Run a Python file; ``UsageError`` says why it cannot be used."""
+    return loaded_from(path, source_of(path))
+
+
+def source_of(path: Path) -> bytes:
+    """What the file holds now; ``UsageError`` if it cannot be read."""
     try:
-        source = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    linecache.checkcache(str(path))
+
+
+def loaded_from(path: Path, source: bytes) -> Loaded:
+    """Run these bytes as the file's; ``UsageError`` says why they cannot be used."""
     module = ModuleType(NAME)
     module.__file__ = str(path)
     folder = str(path.resolve().parent)
@@ -44,10 +56,17 @@ def load(path: Path) -> Loaded:
         sys.path.insert(0, folder)  # so that it may import what lies beside it
     sys.modules[NAME] = module
     try:
+        _quote(path, source)
         exec(compile(source, str(path), "exec"), module.__dict__)
     except Exception as error:
         raise UsageError(f"{path} cannot be loaded: {_where(error, path)}") from error
-    return _contents(module, path)
+    return _contents(module, path, source)
+
+
+def _quote(path: Path, source: bytes) -> None:
+    """Let tracebacks and a definition's digest quote what was run, not what the file says later."""
+    lines = io.StringIO(importlib.util.decode_source(source)).readlines()
+    linecache.cache[str(path)] = (len(source), None, lines, str(path))
 
 
 def _where(error: Exception, path: Path) -> str:
@@ -57,7 +76,7 @@ def _where(error: Exception, path: Path) -> str:
     return f"{said} (line {lines[-1]})" if lines else said
 
 
-def _contents(module: ModuleType, path: Path) -> Loaded:
+def _contents(module: ModuleType, path: Path, source: bytes) -> Loaded:
     found = [each for each in vars(module).values() if isinstance(each, Definition)]
     definitions = tuple({id(each): each for each in found}.values())
     main = getattr(module, "main", None)
@@ -68,4 +87,4 @@ def _contents(module: ModuleType, path: Path) -> Loaded:
             f"{path} defines no process; expected functions marked with "
             "@process(...) of perkey.engine"
         )
-    return Loaded(definitions, main)
+    return Loaded(definitions, main, source)
