@@ -52,6 +52,8 @@ class Board:
     ) -> Claim | None:
         """The next task (or that ``task``) for ``lease`` seconds; None when all are finished.
 
+        ``worker`` is a name of 1 to 200 characters: others are told who is at work.
+
         While the unfinished tasks are at work elsewhere, polls for up to ``wait`` seconds,
         then raises ``LeaseHeld`` with ``retry_after_ms``.
         """

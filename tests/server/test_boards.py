@@ -18,6 +18,8 @@ async def ask(
     client: Client, verb: str, body: Any = None, run: str = "run", **headers: str
 ) -> Answer:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
+    if verb == "claim" and body:
+        body = {"worker": "anybody", **body}
     return await client.send(
         "POST", f"/v1/boards/{run}/{verb}", json.dumps(body or {}).encode(), given
     )
@@ -121,6 +123,8 @@ async def test_bodies_that_do_not_fit(client: Client) -> None:
         (await ask(client, "claim", body)).problem(422, "invalid-value")
     (await ask(client, "claim", {"lease": -1})).problem(400, "usage")
     (await ask(client, "claim", {"lease": 1}, run="none")).problem(404, "not-found")
+    nobody = (await ask(client, "claim", {"lease": 1, "worker": ""})).problem(400, "usage")
+    assert "who holds the task" in nobody["detail"]
 
 
 async def test_runs_are_listed(client: Client) -> None:

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as moved
 
 import perkey
 from perkey import AsyncStore, Limits
+from perkey.errors import StoreUnavailable
 from perkey.server import feed as feeds
 from perkey.server import identity
 from perkey.server.app import Application, application
 from perkey.server.settings import Settings
+from perkey.store.record import Page
 from tests.server.client import Client
 
 
@@ -51,7 +54,7 @@ class Stream:
         self.reading = asyncio.Event()
         self.reading.set()
         self.ended = False
-        self.status = 0
+        self.statuses: list[int] = []
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
@@ -61,7 +64,8 @@ class Stream:
 
         async def send(message: Any) -> None:
             await self.reading.wait()
-            self.status = message.get("status", self.status)
+            if "status" in message:
+                self.statuses.append(message["status"])
             self._text += message.get("body", b"").decode()
             self.ended = message["type"] == "http.response.body" and not message.get("more_body")
             self._arrived.set()
@@ -286,6 +290,46 @@ async def test_only_what_was_asked_for_and_is_allowed(store: AsyncStore, tmp_pat
         seen = [(await everything.next()).data["key"] for _ in range(5)]
         assert seen == ["runs/1", "notes/1", "runs/2", "runs/11", "notes/end"]
         assert [(await some.next()).data["key"] for _ in range(2)] == ["runs/1", "runs/11"]
+
+
+async def test_what_is_no_document_and_no_board_is_never_told(
+    store: AsyncStore, tmp_path: Path
+) -> None:
+    """The text of a receipt's or an account's key may look like one that the token covers, and
+    ``GET`` would not show it: not even where a store tells of all its records alike."""
+    token, entry = identity.make("agent", "read", ["5:"])
+    (tmp_path / "t.toml").write_text(entry)
+    async with serving(store, Settings(tokens=str(tmp_path / "t.toml"))) as (client, open_):
+        stream = open_(authorization=f"Bearer {token}")
+        await stream.until("synced")
+        await store.put("5:mine", 1, create=True)
+        assert (await stream.next()).data["key"] == "5:mine"
+        known = client.app.services.feed._ring[-1][1]
+        others = [moved(known, key=f"{space}/5:other") for space in "lraetpqx"]
+        last = moved(known, key="d/5:last")
+        cursors = [str(n) for n in range(1000, 1000 + len(others) + 1)]
+        client.app.services.feed._take(Page([*others, last], cursors, cursors[-1]))
+        assert (await stream.next()).data["key"] == "5:last"
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), RuntimeError("a fault of its own")])
+async def test_a_stream_that_fails_has_one_head(
+    store: AsyncStore, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """What goes wrong behind the head cannot be said any more: the client comes back."""
+
+    async def fails(last: str) -> str | None:
+        raise error
+
+    async with serving(store) as (client, open_):
+        monkeypatch.setattr(client.app.services.feed, "position", fails)
+        stream = open_(last_event_id="x.1")
+        async with asyncio.timeout(60):
+            await stream.task
+        assert stream.statuses == [200]
+        assert stream.ended == isinstance(error, StoreUnavailable)
+        assert client.app.services.feed.streams == 0
+        assert client.app.running == 0
 
 
 async def test_streams_are_counted_and_take_no_place_of_requests(store: AsyncStore) -> None:

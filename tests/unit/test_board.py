@@ -139,6 +139,13 @@ def test_a_certain_task(board: Board) -> None:
         take(board, task="links")
 
 
+def test_a_claim_has_a_name(board: Board) -> None:
+    """Others are told who is at work; nothing is claimed for nobody."""
+    with pytest.raises(UsageError, match="who holds the task"):
+        board.claim("", lease=60)
+    assert board.status().names("open") == ["inventory", "links"]
+
+
 def test_claiming_while_all_is_at_work_elsewhere(board: Board, clock: ManualClock) -> None:
     take(board, "w1")
     clock.elapsed += 10

@@ -101,6 +101,8 @@ def claim(
 def _claim_once(run: str, worker: str, lease: float, task: str | None) -> steps.Flow[Claim | None]:
     key = board_key(run)
     check_by(worker)
+    if not worker:
+        raise UsageError("expected the worker's name, found an empty text: who holds the task?")
     if task is not None:
         check_name(task)
     length = milliseconds(lease)

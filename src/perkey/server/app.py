@@ -82,6 +82,18 @@ class _Slot:
             self._app = None
 
 
+class _Stream:
+    """A handler's own way to the client, and whether its answer has begun there."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self.begun = True
+        await self._send(message)
+
+
 class Gone(Exception):
     """The client went away before its request had arrived."""
 
@@ -139,12 +151,13 @@ class Application:
         buffered = [0]
         arrived = False
         path = "(none)"
+        stream = _Stream(send)
         try:
             route, call = self._admitted(scope)
             path = route.path
             call.body = await self._body(scope, receive, buffered)
             arrived = True
-            call.receive, call.send, call.release = receive, send, slot.release
+            call.receive, call.send, call.release = receive, stream, slot.release
             response = await self._replaying.answer(route, call)
         except Gone:
             return None
@@ -161,11 +174,11 @@ class Application:
             response = problems.answer(PerkeyError("the server failed; its log says why"))
         finally:
             self._buffered -= buffered[0]
-        stream = isinstance(response, events.Sent)
-        seconds = 0.0 if stream else self.services.clock.monotonic() - began
+        seconds = 0.0 if stream.begun else self.services.clock.monotonic() - began
         method = scope["method"] if path != "(none)" else "(none)"
         self.services.meters.count(method, path, response.status_code, seconds)
-        if stream:
+        if stream.begun:
+            # Its head is out, so no other may follow; the server closes what was not ended.
             return None
         return await _send(response, scope, send, close=not arrived and _has_body(scope))
 

@@ -34,7 +34,7 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease: float
     """How long it needs before it reports again, in seconds."""
     worker: str = ""
-    """Stands behind the token's name."""
+    """Stands behind the token's name; needed where there are no tokens."""
     task: str | None = None
     wait: float = 0.0
     """How long to wait while the unfinished tasks are at work elsewhere, in seconds."""

@@ -25,6 +25,7 @@ from perkey.store.record import Page, Record
 RETRY_MS = 1000
 """How long a client waits before it comes back."""
 NAMES = {"d": "document", "b": "board"}
+"""What is told of, by its space, and as what."""
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -115,7 +116,10 @@ class _Stream:
         cursor = feed.cursor
         yield b"retry: %d\n\n" % RETRY_MS
         if self._last:
-            known = await feed.position(self._last)
+            try:
+                known = await feed.position(self._last)
+            except PerkeyError:
+                return  # the store cannot be read: the client comes back
             if known is None:
                 yield self._event("gap", cursor, b"{}")
             cursor = cursor if known is None else known
@@ -144,11 +148,13 @@ class _Stream:
         parts = [self._event("gap", cursor, b"{}")] if page.gap else []
         for record, behind in zip(page.records, page.cursors, strict=True):
             if self._wants(record):
-                name = NAMES.get(record.key[0], "record")
-                parts.append(self._event(name, behind, _data(record)))
+                parts.append(self._event(NAMES[record.key[0]], behind, _data(record)))
         return b"".join(parts)
 
     def _wants(self, record: Record) -> bool:
+        """Only what ``GET`` shows under that name, to whom it shows it."""
+        if record.key[0] not in NAMES:
+            return False  # its text is no key that prefixes speak of
         name = record.key[2:]
         return name.startswith(self._prefix) and self._call.caller.covers(name)
 
