@@ -57,7 +57,7 @@ class Records:
 
 async def test_letters_whose_time_is_over_make_room() -> None:
     records = Records()
-    mail = Mail(cast(Journal, records), 10)
+    mail = Mail(cast(Journal, records), EngineLimits())
     for number in range(5):
         assert await mail.offer("paid", "b", Delivered("paid", number), 1, None) == ("waiting", "")
         records.now += 700

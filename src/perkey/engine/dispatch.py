@@ -175,6 +175,11 @@ class Dispatcher:
         outcome, instance_id = await self._runner.post.offer(
             message.name, letter.key, message, left_s, message.mark
         )
+        if outcome == "full":
+            raise QueueFull(
+                f"{self._engine.limits.waiting} unmatched messages {message.name!r} wait for "
+                f"{letter.key!r} already, which is the limit"
+            )
         if outcome == "delivered":
             self._runner.arrived(instance_id, message)
         return Published(outcome, instance_id)

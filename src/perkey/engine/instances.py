@@ -89,6 +89,8 @@ class Instance:
     """Done when something came into the inbox, since it was made."""
     waiters: list[asyncio.Future[None]] | None = None
     """Whoever waits for its end: one future each, so that one who leaves disturbs no other."""
+    boxes: tuple[str, ...] = ()
+    """Names of messages for which a box on the store says that it waits there."""
     waiting_for: str = ""
     """What it waits for right now: ``step pay``, ``message paid``, ``timer``; else empty."""
     elsewhere: bool = False

@@ -16,9 +16,11 @@ from perkey.engine.instances import Instance, InstanceState
 from perkey.engine.records import (
     Stored,
     below,
+    box_of,
     encode,
     freeze,
     instance_key,
+    leave_box,
     place,
     stored_of,
     text_of,
@@ -85,6 +87,10 @@ class Journal:
         """The encoded value at ``key``."""
         (record,) = await self._store.run(_one(steps.Read([key])))
         return None if record is None else record.body
+
+    async def now_ms(self) -> int:
+        """The store's time."""
+        return await self._store.now_ms()
 
     async def scan(self, prefix: str, limit: int, after: str = "") -> list[Record]:
         """Up to ``limit`` live records under ``prefix``, behind ``after``."""
@@ -226,6 +232,7 @@ class Journal:
         ends = [below(self._mine, instance.id)]
         if instance.correlation is not None:
             ends.append(place("k", instance.key, instance.correlation))
+        boxes = [place("b", name, instance.address) for name in instance.boxes]
 
         def finish(tx: Tx) -> list[str]:
             stored = stored_of(tx.body(record))
@@ -236,9 +243,13 @@ class Journal:
                 tx.put_body(record, encode(stored))
                 for key in ends:
                     tx.put_body(key, None)
+                for box in boxes:
+                    known = box_of(tx.body(box))
+                    others = [each for each in known.waiting if each != instance.id]
+                    leave_box(tx, box, known, others, known.letters)
             return [each.name for each in stored.inbox]
 
-        unread: list[str] = await self.commit([record, *ends], finish)
+        unread: list[str] = await self.commit([record, *ends, *boxes], finish)
         return unread
 
     async def load(self, instance_id: str) -> Stored | None:
@@ -253,7 +264,7 @@ class Journal:
         after = ""
         while len(found) < limit and (page := await self.scan(f"{ENGINE}e/", PAGE, after)):
             after = page[-1].key
-            now = await self._store.now_ms()
+            now = await self.now_ms()
             for state in map(lease_state, page):
                 if state is not None and state.expires <= now and state.holder != self.owner:
                     found.extend(await self._left_by(state.holder, limit))

@@ -16,7 +16,8 @@ class EngineLimits:
     when_full: str = "refuse"
     """What a full buffer does with one more message: ``refuse`` it or ``drop_oldest``."""
     waiting: int = 10_000
-    """How many unmatched messages wait for somebody who wants them."""
+    """How many unmatched messages wait for somebody who wants them: in all, and on a store at
+    each address."""
     inbox: int = 1_000
     """How many messages one instance may have unread."""
     message_ids: int = 100_000
@@ -25,6 +26,9 @@ class EngineLimits:
     """How many dead letters are kept."""
     finished: int = 10_000
     """How many finished instances stay in memory for their handles."""
+    kept_s: float = 30 * 86_400.0
+    """How long the record of an ended instance stays on a store, in seconds.  The idempotency
+    key or message id it was started with goes on refusing a second start."""
     lease_s: float = 15.0
     """How long a durable engine owns its instances without a sign of life, in seconds."""
 

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 
 from perkey.engine.instances import Delivered, Instance, Mark, timeout_of
 from perkey.engine.journal import Journal
+from perkey.engine.limits import EngineLimits
 from perkey.engine.records import (
     Box,
     Stored,
     box_of,
     encode,
     instance_key,
+    leave_box,
     place,
     stored_of,
     text_of,
@@ -26,18 +28,17 @@ from perkey.store.transaction import Tx
 AGAIN = "?"
 """Something changed between the look and the commit: look again."""
 MESSAGE, CANCEL = "message", "cancel"
-NOTICES = 200
-"""How many notices are read and cleared at once."""
+NOTICES = 50
+"""How many notices are read and cleared at once; every store commits so many keys together."""
 
 
 class Mail:
     """The post of a durable engine, ``post.Post``.  Each method is one transaction, repeated
     where what it had read first has changed."""
 
-    def __init__(self, journal: Journal, inbox: int) -> None:
-        """``inbox``: how many messages one instance may have unread."""
+    def __init__(self, journal: Journal, limits: EngineLimits) -> None:
         self._journal = journal
-        self._inbox = inbox
+        self._limits = limits
 
     # -------------------------------------------------------------------------- to instances
 
@@ -57,7 +58,7 @@ class Mail:
                     return "", ""
                 if stored.owner != owner:
                     return AGAIN, stored.owner
-                if len(stored.inbox) >= self._inbox:
+                if len(stored.inbox) >= self._limits.inbox:
                     return "full", ""
                 _put(tx, stored, message, seen, notice)
                 return "delivered", ""
@@ -155,16 +156,18 @@ class Mail:
                     stored = stored_of(tx.body(record[0]))
                     others = now.waiting[1:]
                     if stored is None or not stored.running:  # it ended while it waited
-                        _leave_box(tx, box, now, others, now.letters)
+                        leave_box(tx, box, now, others, now.letters)
                         return AGAIN, ""
                     if stored.owner != owner:
                         return AGAIN, ""
-                    _leave_box(tx, box, now, others, now.letters)
+                    leave_box(tx, box, now, others, now.letters)
                     _put(tx, stored, message, seen, notice)
                     return "delivered", waiting
                 if left_s <= 0:
                     return "dropped", ""
                 now.letters = [each for each in now.letters if tx.now < each[0]]
+                if len(now.letters) >= self._limits.waiting:
+                    return "full", ""
                 now.letters.append((tx.now + int(left_s * 1000), message))
                 tx.put_body(box, encode(now))
                 for each in seen:
@@ -184,6 +187,8 @@ class Mail:
         box = place("b", name, instance.address)
         record = instance_key(instance.id)
         marks: list[Key] = []
+        if name not in instance.boxes:  # before the commit: a cancelled one may land
+            instance.boxes += (name,)
         while True:
 
             def take(
@@ -199,7 +204,7 @@ class Mail:
                         return None, None, needed
                     others = [each for each in known.waiting if each != instance.id]
                     waiting = others if found else _with(known.waiting, instance.id)
-                    _leave_box(tx, box, known, waiting, letters[1:])
+                    leave_box(tx, box, known, waiting, letters[1:])
                     for each in needed:
                         tx.put_body(each, encode(instance.id))
                 if found is not None:
@@ -210,6 +215,8 @@ class Mail:
 
             taken, left, needed = await self._journal.change(instance.id, take, box, *marks)
             if needed is None:
+                if taken is not None:
+                    _left_box(instance, name)
                 return taken, left
             marks = needed
 
@@ -223,7 +230,7 @@ class Mail:
             found = _first(stored.inbox, name)
             known = box_of(tx.body(box))
             others = [each for each in known.waiting if each != instance.id]
-            _leave_box(tx, box, known, others, known.letters)
+            leave_box(tx, box, known, others, known.letters)
             stored.results[timeout_of(step) if found is None else step] = (
                 True if found is None else found.payload
             )
@@ -231,7 +238,12 @@ class Mail:
             return found
 
         came: Delivered | None = await self._journal.change(instance.id, give_up, box)
+        _left_box(instance, name)
         return came
+
+
+def _left_box(instance: Instance, name: str) -> None:
+    instance.boxes = tuple(each for each in instance.boxes if each != name)
 
 
 def _left(tx: Tx, stored: Stored, step: str, wait_ms: int | None) -> float | None:
@@ -277,15 +289,6 @@ def _next(box: Box) -> str:
 
 def _with(waiting: list[str], instance_id: str) -> list[str]:
     return waiting if instance_id in waiting else [*waiting, instance_id]
-
-
-def _leave_box(
-    tx: Tx, box: Key, known: Box, waiting: list[str], letters: list[tuple[int, Delivered]]
-) -> None:
-    """Write a box, if anything changed; an empty one goes."""
-    if (known.waiting, known.letters) != (waiting, letters):
-        empty = not waiting and not letters
-        tx.put_body(box, None if empty else encode(Box(waiting, letters)))
 
 
 def _parts(text: str) -> list[str]:

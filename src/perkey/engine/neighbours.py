@@ -16,6 +16,7 @@ from perkey.engine.lifecycle import State
 from perkey.engine.mail import CANCEL, Mail
 from perkey.engine.records import Stored, refresh, thaw
 from perkey.engine.registry import Registry
+from perkey.engine.tidying import Tidier
 from perkey.errors import LeaseLost, NotFound, PerkeyError, StoreClosed
 
 if TYPE_CHECKING:
@@ -31,11 +32,15 @@ RECOVER = 100
 class Neighbours:
     """Lives on the engine's loop; its tasks run from ``start`` to ``stop``."""
 
-    def __init__(self, runner: Runner, registry: Registry, journal: Journal, mail: Mail) -> None:
+    def __init__(
+        self, runner: Runner, registry: Registry, journal: Journal, mail: Mail, tidier: Tidier
+    ) -> None:
         self._runner = runner
         self._registry = registry
         self._journal = journal
         self._mail = mail
+        self._tidier = tidier
+        self._stopped = False
         self._tasks: list[asyncio.Task[None]] = []
         self._ending: asyncio.Task[None] | None = None
 
@@ -45,19 +50,21 @@ class Neighbours:
         """Keep the lease and look around; ``lost`` is called if the lease is gone."""
         loop = asyncio.get_running_loop()
         every_s = lease_s / 3
+        self._stopped = False
         self._tasks = [
             loop.create_task(self._keep(every_s, lost)),
             loop.create_task(self._look(every_s)),
         ]
 
     def stop(self) -> None:
-        """Look no more."""
+        """Look no more, also where a cancellation came too late to be heard."""
+        self._stopped = True
         for task in self._tasks:
             task.cancel()
 
     async def _keep(self, every_s: float, lost: Callable[[], asyncio.Task[None]]) -> None:
         """Renew the lease; by itself, so that nothing else can make it late."""
-        while True:
+        while not self._stopped:
             pause = every_s
             try:
                 await self._journal.renew_lease()
@@ -75,11 +82,12 @@ class Neighbours:
         """Hear what others did, and now and then look for what dead engines left."""
         clock = self._runner.engine.clock
         recover_at = clock.monotonic()
-        while True:
+        while not self._stopped:
             try:
                 await self.hear()
                 if clock.monotonic() >= recover_at:
                     await self.recover()
+                    await self._tidier.look()
                     recover_at = clock.monotonic() + every_s
             except (LeaseLost, StoreClosed):
                 return  # whoever renews the lease finds out, and says so

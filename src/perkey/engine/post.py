@@ -30,7 +30,8 @@ class Post(Protocol):
         self, name: str, address: str, message: Delivered, left_s: float, mark: Mark | None
     ) -> tuple[str, str]:
         """To the instance that waits at this address, else into its box for ``left_s`` seconds:
-        (``delivered``, ``waiting``, ``dropped`` or ``duplicate``; id of the instance)."""
+        (``delivered``, ``waiting``, ``dropped``, ``full`` or ``duplicate``; id of the
+        instance)."""
 
     async def take(
         self, instance: Instance, name: str, step: str, wait_ms: int | None

@@ -14,6 +14,7 @@ import msgspec
 
 from perkey.engine.instances import Delivered, Instance, InstanceState
 from perkey.store.keys import ENGINE, Key, composite
+from perkey.store.transaction import Tx
 
 
 class Stored(msgspec.Struct):
@@ -79,6 +80,15 @@ def versions_of(body: bytes | None) -> Versions:
 def box_of(body: bytes | None) -> Box:
     """The letter box in a record's body; an empty one where there is none."""
     return Box() if body is None else _boxes.decode(body)
+
+
+def leave_box(
+    tx: Tx, box: Key, known: Box, waiting: list[str], letters: list[tuple[int, Delivered]]
+) -> None:
+    """Write a box, if anything changed; an empty one goes."""
+    if (known.waiting, known.letters) != (waiting, letters):
+        empty = not waiting and not letters
+        tx.put_body(box, None if empty else encode(Box(waiting, letters)))
 
 
 def text_of(body: bytes) -> str:

@@ -29,6 +29,7 @@ from perkey.engine.neighbours import Neighbours, missing
 from perkey.engine.post import LocalPost, Post
 from perkey.engine.records import thaw
 from perkey.engine.registry import Registry, Version
+from perkey.engine.tidying import Tidier
 from perkey.errors import (
     Busy,
     InvalidState,
@@ -81,8 +82,9 @@ class Runner:
         self.post: Post = self._local
         self.neighbours: Neighbours | None = None
         if journal is not None:
-            self.post = mail = Mail(journal, engine.limits.inbox)
-            self.neighbours = Neighbours(self, registry, journal, mail)
+            self.post = mail = Mail(journal, engine.limits)
+            tidier = Tidier(journal, engine.limits.kept_s)
+            self.neighbours = Neighbours(self, registry, journal, mail, tidier)
         self._starting = 0
         """How many are being written to the store, and are not tracked yet."""
         self._pending: dict[str, Instance] = {}
