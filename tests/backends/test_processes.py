@@ -107,7 +107,7 @@ def patiently(read: object) -> object:
 def seen(watch: object, last: int) -> Iterator[int]:
     """The values that a watcher sees, up to version ``last``; it goes on after the restart."""
     while True:
-        item = patiently(lambda: next(watch))  # type: ignore[call-overload]
+        item = next(watch)  # type: ignore[call-overload]
         if isinstance(item, Change):
             yield item.document.value
             if item.document.version == last:

@@ -28,7 +28,7 @@ class Watched(SteppedStore):
 def reads_take_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others come in between while a watch reads, as with a disk or a network."""
 
-    async def look(self: AsyncWatch) -> bool:
+    async def look(self: AsyncWatch, end: float | None) -> bool:
         page = self._core.read(self._at.look)
         await step("look", error=None)
         self._at.take(page)

@@ -52,7 +52,11 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Retention dropped versions that this watcher had not seen; re-read the current values."""
+    """There are versions that this watcher will not see; re-read the current values.
+
+    Retention dropped them, or they came before a store that was away could tell a new watcher
+    where to begin.
+    """
 
     cursor: str
 

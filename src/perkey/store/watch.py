@@ -1,7 +1,9 @@
 """Watching: every kept version in order, then live; never a silent jump.
 
 A watcher pulls.  It holds no queue that could overflow: a slow one only lags behind, and
-when retention passes it by it is told ``Gap``.
+when retention passes it by it is told ``Gap``.  A store that cannot be reached is asked again,
+after pauses that grow, for ``Limits.timeout_s`` or until the caller's own timeout; then the error
+is raised.  That ends nothing: the next call goes on from where the watcher stands.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-from perkey.errors import StoreClosed, StoreError, WrongColour
-from perkey.store.limits import seconds
+from perkey.errors import StoreClosed, StoreError, StoreUnavailable, WrongColour
+from perkey.store.limits import backoff, seconds
 from perkey.store.record import Page
 from perkey.store.views import Change, Gap, Synced, document
 
@@ -26,6 +28,8 @@ Item = Change | Synced | Gap
 POLL_S = 0.2
 """How often a watcher looks for commits of other processes, in seconds."""
 PAGE = 256
+LONGEST_PAUSE_S = 2.0
+"""The longest pause between two tries to reach a store that has gone away."""
 
 
 class _Position:
@@ -36,25 +40,45 @@ class _Position:
         self.cursor = after
         self.ready: deque[Item] = deque()
         self.synced = False
+        self.pause = POLL_S
+        """How long to wait before the next look, in seconds."""
         self._beginning = threading.Lock()
-        self._failed: StoreError | None = None
+        self._late = False
+        """Whether a commit was made before a place could be found."""
+        self._tries = 0
+        self._until = 0.0
 
     def begin(self, backend: Backend) -> None:
         """Stand behind all that is committed, unless it stands somewhere already."""
-        if self._failed is not None:
-            raise self._failed
         if self.cursor is None:
             cursor = backend.cursor(self.prefix)
             with self._beginning:  # a committer and a reader may both be here: the first wins
                 if self.cursor is None:
                     self.cursor = cursor
+                    if self._late:
+                        self.ready.append(Gap(cursor))
 
     def begin_before_commit(self, backend: Backend) -> None:
-        """``begin`` on the committer's side: an error is for whoever watches."""
+        """``begin`` on the committer's side.  An error is no business of who writes; but what is
+        committed now may be behind the place that is found later, so the watcher is told."""
         try:
             self.begin(backend)
-        except StoreError as error:
-            self._failed = error
+        except StoreError:
+            with self._beginning:
+                self._late = self.cursor is None
+
+    def missed(self, error: StoreUnavailable, core: Core, end: float | None) -> None:
+        """The store could not be read: set a pause, or raise ``error`` where the time is up."""
+        now = core.clock.monotonic()
+        if not self._tries:
+            self._until = now + core.limits.timeout_s
+        self._tries += 1
+        pause = backoff(self._tries, core.limits, core.clock.random())
+        self.pause = min(pause, LONGEST_PAUSE_S)
+        if now + self.pause >= (self._until if end is None else min(self._until, end)):
+            self._tries = 0
+            self.pause = POLL_S
+            raise error
 
     def look(self, backend: Backend) -> Page:
         """Read the next page."""
@@ -64,6 +88,7 @@ class _Position:
 
     def take(self, page: Page) -> None:
         """Queue what the page says."""
+        self._tries, self.pause = 0, POLL_S
         if page.gap:
             self.ready.append(Gap(self.cursor or ""))
         for record, cursor in zip(page.records, page.cursors, strict=True):
@@ -76,9 +101,9 @@ class _Position:
             self.ready.append(Synced(page.cursor))
 
 
-def _left(end: float | None, core: Core) -> float:
+def _left(end: float | None, core: Core, pause: float = POLL_S) -> float:
     """Seconds until it is time to look again, or until ``end``; 0 or less: it has come."""
-    return POLL_S if end is None else min(POLL_S, end - core.clock.monotonic())
+    return pause if end is None else min(pause, end - core.clock.monotonic())
 
 
 class Watch:
@@ -108,7 +133,11 @@ class Watch:
         return item
 
     def next(self, timeout: float | None = None) -> Item | None:
-        """The next item, or None when closed or when ``timeout`` seconds brought nothing."""
+        """The next item, or None when closed or when ``timeout`` seconds brought nothing.
+
+        Raises ``StoreUnavailable`` when the store cannot be reached for ``timeout`` seconds, at
+        most ``Limits.timeout_s``; call again to go on where it stands.
+        """
         end = None if timeout is None else self._core.clock.monotonic() + seconds(timeout)
         while not self._turn.acquire(timeout=max(0.0, _left(end, self._core))):
             if self._closed or _left(end, self._core) <= 0:
@@ -121,22 +150,24 @@ class Watch:
     def _next(self, end: float | None) -> Item | None:
         while not self._closed:
             self._event.clear()
-            if not self._at.ready and not self._look():
+            if not self._at.ready and not self._look(end):
                 return None
             if self._at.ready:
                 return self._at.ready.popleft()
-            left = _left(end, self._core)
+            left = _left(end, self._core, self._at.pause)
             if left <= 0:
                 return None
             self._event.wait(left)
         return None
 
-    def _look(self) -> bool:
+    def _look(self, end: float | None) -> bool:
         try:
             self._at.take(self._core.read(self._at.look))
         except StoreClosed:
             self.close()
             return False
+        except StoreUnavailable as error:
+            self._at.missed(error, self._core, end)
         return True
 
     def close(self) -> None:
@@ -201,7 +232,11 @@ class AsyncWatch:
         return item
 
     async def next(self, timeout: float | None = None) -> Item | None:
-        """The next item, or None when closed or when ``timeout`` seconds brought nothing."""
+        """The next item, or None when closed or when ``timeout`` seconds brought nothing.
+
+        Raises ``StoreUnavailable`` when the store cannot be reached for ``timeout`` seconds, at
+        most ``Limits.timeout_s``; call again to go on where it stands.
+        """
         end = None if timeout is None else self._core.clock.monotonic() + seconds(timeout)
         turn = self._turn_here()
         try:
@@ -229,11 +264,11 @@ class AsyncWatch:
         bell = self._bell
         while not self._closed:
             bell.rung.clear()
-            if not self._at.ready and not await self._look():
+            if not self._at.ready and not await self._look(end):
                 return None
             if self._at.ready:
                 return self._at.ready.popleft()
-            left = _left(end, self._core)
+            left = _left(end, self._core, self._at.pause)
             if left <= 0:
                 return None
             try:
@@ -243,12 +278,14 @@ class AsyncWatch:
                 continue
         return None
 
-    async def _look(self) -> bool:
+    async def _look(self, end: float | None) -> bool:
         try:
             self._at.take(await self._core.read_async(self._at.look))
         except StoreClosed:
             self.close()
             return False
+        except StoreUnavailable as error:
+            self._at.missed(error, self._core, end)
         return True
 
     def close(self) -> None:

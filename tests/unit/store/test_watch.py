@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 import perkey
-from perkey import AsyncStore, Change, Store, Synced
+from perkey import AsyncStore, Change, Gap, Store, Synced
 from perkey.clock import SYSTEM
 from perkey.errors import StoreUnavailable, Timeout, UsageError, WrongColour
 from perkey.store.backends.memory import MemoryBackend
 from perkey.store.limits import Limits
+from perkey.store.record import Page
 from perkey.store.transaction import Tx
-from perkey.store.watch import AsyncWatch, Item, Watch
+from perkey.store.watch import LONGEST_PAUSE_S, POLL_S, AsyncWatch, Item, Watch, _Position
+from tests.unit.manual_clock import ManualClock
 
 PATIENCE = 30.0
 
@@ -42,6 +44,15 @@ class Blocking(MemoryBackend):
         self.blocking = True
         self.fault: Exception | None = None
         self.cursors = 0
+        self.looks = 0
+        self.away = 0
+        """How many looks find nobody."""
+
+    def changes(self, prefix: str, cursor: str, limit: int) -> Page:
+        self.looks += 1
+        if self.looks <= self.away:
+            raise StoreUnavailable("the server is away")
+        return super().changes(prefix, cursor, limit)
 
     def cursor(self, prefix: str) -> str:
         self.cursors += 1
@@ -123,11 +134,27 @@ async def test_a_place_that_cannot_be_found_is_told_to_the_watcher_and_not_to_th
         watch = store.watch("a/")
         backend.fault = StoreUnavailable("the server is away")
         written = await store.put("a/1", 1, create=True)
-        backend.fault = None
         assert written.version == 1
-        for _ in range(2):  # it would miss a/1, so it must not begin later
-            with pytest.raises(StoreUnavailable, match="the server is away"):
-                await watch.next(0)
+        with pytest.raises(StoreUnavailable, match="the server is away"):
+            await watch.next(0)
+        backend.fault = None
+        await store.put("a/2", 1, create=True)
+        # It begins behind a/1 and a/2, and says that it may have missed something.
+        items = [await watch.next(0) for _ in range(2)]
+        assert [type(item) for item in items] == [Gap, Synced]
+        await store.put("a/3", 1, create=True)
+        assert names([await watch.next(PATIENCE)]) == ["a/3"]
+
+
+async def test_a_place_that_was_found_in_time_is_no_gap() -> None:
+    """The reader was there before the committer failed."""
+    backend = Blocking()
+    async with AsyncStore(backend) as store:
+        watch = store.watch("a/")
+        assert isinstance(await watch.next(0), Synced)
+        backend.fault = StoreUnavailable("the server is away")
+        await store.put("a/1", 1, create=True)
+        assert names([await watch.next(PATIENCE)]) == ["a/1"]
 
 
 def test_one_that_cannot_be_opened_says_so_at_once() -> None:
@@ -281,6 +308,80 @@ async def test_an_error_of_the_store_is_no_empty_answer() -> None:
         backend.fault = Timeout()
         with pytest.raises(Timeout):
             await watch.next(0)
+
+
+# ------------------------------------------------------------------------ a store that goes away
+
+
+@pytest.mark.parametrize("away", [1, 3])
+def test_a_store_that_comes_back_ends_no_iteration(away: int) -> None:
+    backend = Blocking()
+    with Store(backend) as store, store.watch("a/") as watch:
+        store.put("a/1", 1, create=True)
+        backend.away = away
+        assert names([next(watch)]) == ["a/1"]
+        assert backend.looks == away + 1
+
+
+@pytest.mark.parametrize("away", [1, 3])
+async def test_a_store_that_comes_back_ends_no_iteration_on_asyncio(away: int) -> None:
+    backend = Blocking()
+    async with AsyncStore(backend) as store, store.watch("a/") as watch:
+        await store.put("a/1", 1, create=True)
+        backend.away = away
+        assert names([await anext(watch)]) == ["a/1"]
+        assert backend.looks == away + 1
+
+
+class Waited:
+    """A position whose watcher pauses without waiting: the clock goes on instead."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.core = Store(MemoryBackend(Limits(timeout_s=5)), clock=self.clock).core
+        self.at = _Position("d/", "")
+
+    def miss(self, end: float | None = None) -> float:
+        self.at.missed(StoreUnavailable("the server is away"), self.core, end)
+        self.clock.sleep(self.at.pause)
+        return self.at.pause
+
+
+def test_pauses_grow_to_a_longest_and_the_error_comes_when_the_stores_time_is_up() -> None:
+    waited = Waited()
+    began = waited.clock.monotonic()
+    pauses: list[float] = []
+
+    def miss_for_ever() -> None:
+        while True:
+            pauses.append(waited.miss())
+
+    for _ in range(2):  # and begins anew for the next call
+        pauses.clear()
+        with pytest.raises(StoreUnavailable, match="away"):
+            miss_for_ever()
+        assert sum(pauses) < 5
+        assert sum(pauses) > 5 - LONGEST_PAUSE_S
+        assert pauses[0] < 0.2
+        assert max(pauses) <= LONGEST_PAUSE_S
+    assert waited.clock.monotonic() - began < 10
+
+
+def test_a_caller_without_time_is_told_at_once_and_one_with_little_soon() -> None:
+    waited = Waited()
+    for time in (0.0, 0.01):
+        with pytest.raises(StoreUnavailable):
+            waited.miss(waited.clock.monotonic() + time)
+    assert waited.miss(waited.clock.monotonic() + 4) < 4
+
+
+def test_a_look_that_succeeds_makes_the_pauses_short_again() -> None:
+    waited = Waited()
+    pauses = [waited.miss() for _ in range(4)]
+    assert pauses[3] > 2 * pauses[0]
+    waited.at.take(Page([], [], "1", False))
+    assert waited.at.pause == POLL_S
+    assert waited.miss() < 0.2
 
 
 def open_watch(store: Store) -> Watch:
