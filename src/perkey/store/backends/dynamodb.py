@@ -10,12 +10,12 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from heapq import merge
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from perkey.clock import Clock
-from perkey.errors import LimitExceeded, StoreCorrupt, StoreError, Timeout
+from perkey.errors import LimitExceeded, StoreError, Timeout
 from perkey.store.abc import Backend
 from perkey.store.backends import dynamodb_items as items
 from perkey.store.backends import dynamodb_table, vector
@@ -31,6 +31,7 @@ from perkey.store.backends.dynamodb_client import (
 from perkey.store.backends.envelope import unpack
 from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.probe import probe
+from perkey.store.backends.vector import Removed
 from perkey.store.evaluate import Batch
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits, backoff
@@ -48,10 +49,6 @@ PRUNED = 25
 """How many old versions one request removes."""
 AGE_STEPS = 256
 """How many versions one write may find too old."""
-
-
-class Removed(Exception):
-    """Retention removed what was about to be read: look again."""
 
 
 class Head(NamedTuple):
@@ -270,17 +267,13 @@ class DynamoDBBackend:
     def history(self, key: str, after: int, limit: int) -> list[Record]:
         if not keeps_history(key):
             return []
-        for _ in range(LOOKS):
-            (item,) = self._heads([Key(key)])
-            if item is None:
-                return []
-            head = _head(item)
-            first = max(head.floor, after + 1)
-            try:
-                return [*self._run(key, first, min(head.version, first + limit - 1))]
-            except Removed:
-                continue
-        raise StoreCorrupt(f"versions of {key[2:]!r} that should be kept are missing")
+        return vector.history(key, after, limit, lambda: self._standing(self._heads([Key(key)])[0]))
+
+    def _standing(self, item: Item | None) -> vector.Standing | None:
+        if item is None:
+            return None
+        head = _head(item)
+        return vector.Standing(head.key, head.version, head.floor, partial(self._run, head.key))
 
     def _run(self, key: str, first: int, last: int) -> Iterator[Record]:
         """All of these versions."""
@@ -300,43 +293,19 @@ class DynamoDBBackend:
             yield from map(_record, self._query(items.versions(key), low, high))
 
     def changes(self, prefix: str, cursor: str, limit: int) -> Page:
-        for _ in range(LOOKS):
-            try:
-                return self._changes(prefix, cursor, limit)
-            except Removed:
-                continue
-        raise StoreCorrupt(f"versions under {prefix[2:]!r} that should be kept are missing")
-
-    def _changes(self, prefix: str, cursor: str, limit: int) -> Page:
-        before = vector.read(cursor)
-        seen: dict[bytes, int] = {}
-        runs: list[Iterator[Record]] = []
-        gap = False
-        for head in self._now(prefix):
-            name = vector.name(head.key)
-            stood = before.get(name, 0)
-            gap = gap or stood < head.floor - 1
-            seen[name] = max(stood, head.floor - 1)
-            if seen[name] < head.version:
-                runs.append(self._run(head.key, seen[name] + 1, head.version))
-        found = [*islice(merge(*runs, key=lambda record: record.at), limit + 1)]
-        cursors: list[str] = []
-        for record in found[:limit]:
-            seen[vector.name(record.key)] = record.version
-            cursors.append(vector.write(seen))
-        return Page(found[:limit], cursors, vector.write(seen), gap, live=len(found) <= limit)
+        return vector.changes(prefix, cursor, limit, lambda: self._now(prefix))
 
     def cursor(self, prefix: str) -> str:
-        return vector.write({vector.name(head.key): head.version for head in self._now(prefix)})
+        return vector.end(self._now(prefix))
 
-    def _now(self, prefix: str) -> list[Head]:
-        """The heads of all kept documents under ``prefix``, without what they hold."""
+    def _now(self, prefix: str) -> list[vector.Standing]:
+        """Where all kept documents under ``prefix`` stand."""
         if not keeps_history(prefix):
             return []
         heads = self._under(prefix, "", ProjectionExpression="p, s, v, o, f, t")
-        found = [_head(item) for item in islice(heads, vector.MOST_KEYS + 1)]
+        found = [*map(self._standing, islice(heads, vector.MOST_KEYS + 1))]
         vector.check_size(prefix, len(found), self.name)
-        return found
+        return [at for at in found if at is not None]
 
     # ------------------------------------------------------------------------ the rest
 

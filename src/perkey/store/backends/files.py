@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import merge
-from itertools import islice
+from functools import partial
 
 from msgspec.structs import replace
 
 from perkey.clock import Clock
-from perkey.errors import LimitExceeded, StoreCorrupt, Timeout
+from perkey.errors import LimitExceeded, Timeout
 from perkey.store.abc import Backend
 from perkey.store.backends import vector
 from perkey.store.backends.files_disk import MARKER, Disk, Kept, line
 from perkey.store.backends.files_open import may_create, opened, root_of
 from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.probe import probe
+from perkey.store.backends.vector import Removed
 from perkey.store.evaluate import Batch
 from perkey.store.examine import Found
 from perkey.store.keys import Key, keeps_history
@@ -34,10 +34,6 @@ INDEX_KEYS = 100_000
 AGE_STEPS = 256
 """How many versions one write may find too old."""
 LOOKS = 1_000
-
-
-class Removed(Exception):
-    """Retention removed what was about to be read: look again."""
 
 
 class FilesBackend:
@@ -178,17 +174,13 @@ class FilesBackend:
     def history(self, key: str, after: int, limit: int) -> list[Record]:
         if not keeps_history(key):
             return []
-        for _ in range(LOOKS):
-            head = self._disk.head(key)
-            if head is None:
-                return []
-            first = max(head.floor, after + 1)
-            last = min(head.record.version, first + limit - 1)
-            try:
-                return [*self._run(key, first, last)]
-            except Removed:
-                continue
-        raise StoreCorrupt(f"versions of {key[2:]!r} that should be kept are missing")
+        return vector.history(key, after, limit, lambda: self._standing(key))
+
+    def _standing(self, key: str) -> vector.Standing | None:
+        head = self._disk.head(key)
+        if head is None:
+            return None
+        return vector.Standing(key, head.record.version, head.floor, partial(self._run, key))
 
     def _run(self, key: str, first: int, last: int) -> Iterator[Record]:
         for version in range(first, last + 1):
@@ -198,44 +190,18 @@ class FilesBackend:
             yield kept.record
 
     def changes(self, prefix: str, cursor: str, limit: int) -> Page:
-        for _ in range(LOOKS):
-            try:
-                return self._changes(prefix, cursor, limit)
-            except Removed:
-                continue
-        raise StoreCorrupt(f"versions under {prefix[2:]!r} that should be kept are missing")
-
-    def _changes(self, prefix: str, cursor: str, limit: int) -> Page:
-        before = vector.read(cursor)
-        heads = self._heads(prefix)
-        seen: dict[bytes, int] = {}
-        runs: list[Iterator[Record]] = []
-        gap = False
-        for key, head in heads.items():
-            name = vector.name(key)
-            stood = before.get(name, 0)
-            gap = gap or stood < head.floor - 1
-            seen[name] = max(stood, head.floor - 1)
-            runs.append(self._run(key, seen[name] + 1, head.record.version))
-        found = [*islice(merge(*runs, key=lambda record: record.at), limit + 1)]
-        cursors: list[str] = []
-        for record in found[:limit]:
-            seen[vector.name(record.key)] = record.version
-            cursors.append(vector.write(seen))
-        return Page(found[:limit], cursors, vector.write(seen), gap, live=len(found) <= limit)
+        return vector.changes(prefix, cursor, limit, lambda: self._now(prefix))
 
     def cursor(self, prefix: str) -> str:
-        heads = self._heads(prefix)
-        return vector.write({vector.name(key): head.record.version for key, head in heads.items()})
+        return vector.end(self._now(prefix))
 
-    def _heads(self, prefix: str) -> dict[str, Kept]:
-        """The heads of all kept documents under ``prefix``."""
+    def _now(self, prefix: str) -> list[vector.Standing]:
+        """Where all kept documents under ``prefix`` stand."""
         if not keeps_history(prefix):
-            return {}
+            return []
         keys = self._keys(prefix)
         vector.check_size(prefix, len(keys), self.name)
-        heads = ((key, self._disk.head(key)) for key in keys)
-        return {key: head for key, head in heads if head is not None}
+        return [at for at in map(self._standing, keys) if at is not None]
 
     # ------------------------------------------------------------------------ the rest
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from heapq import merge
+from functools import partial
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from perkey.store.backends.object_frames import Frame
 from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.port import NothingDone
 from perkey.store.backends.probe import probe
+from perkey.store.backends.vector import Removed
 from perkey.store.evaluate import Batch
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits
@@ -51,10 +52,6 @@ PRUNED = 100
 """How many runs of old versions one write may remove."""
 AROUND_BYTES = frames.TAIL_BYTES + 8_192
 """Room for the versions before a record, and for what it has around its body."""
-
-
-class Removed(Exception):
-    """Retention removed what was about to be read: look again."""
 
 
 class Seen(NamedTuple):
@@ -283,17 +280,14 @@ class ObjectsBackend:
     def history(self, key: str, after: int, limit: int) -> list[Record]:
         if not keeps_history(key):
             return []
-        for _ in range(LOOKS):
-            head = self._head(key)
-            if head is None:
-                return []
-            first = max(head.frame.floor, after + 1)
-            last = min(head.frame.record.version, first + limit - 1)
-            try:
-                return [*self._versions(head.frame, first, last)]
-            except Removed:
-                continue
-        raise StoreCorrupt(f"versions of {key[2:]!r} that should be kept are missing")
+        return vector.history(key, after, limit, lambda: self._standing(key))
+
+    def _standing(self, key: str) -> vector.Standing | None:
+        head = self._head(key)
+        if head is None:
+            return None
+        versions = partial(self._versions, head.frame)
+        return vector.Standing(key, head.frame.record.version, head.frame.floor, versions)
 
     def _versions(self, head: Frame, first: int, last: int) -> Iterator[Record]:
         """These versions of a key, from its runs and its head."""
@@ -320,37 +314,22 @@ class ObjectsBackend:
             yield head.at(each)
 
     def changes(self, prefix: str, cursor: str, limit: int) -> Page:
-        for _ in range(LOOKS):
-            try:
-                return self._changes(prefix, cursor, limit)
-            except Removed:
-                continue
-        raise StoreCorrupt(f"versions under {prefix[2:]!r} that should be kept are missing")
-
-    def _changes(self, prefix: str, cursor: str, limit: int) -> Page:
-        before = vector.read(cursor)
-        seen: dict[bytes, int] = {}
-        runs: list[Iterator[Record]] = []
-        gap = False
-        for mark in self._now(prefix):
-            name = vector.name(mark.key)
-            stood = before.get(name, 0)
-            gap = gap or stood < mark.floor - 1
-            seen[name] = max(stood, mark.floor - 1)
-            if seen[name] < mark.version:
-                head = self._head(mark.key)
-                if head is None:
-                    raise Removed
-                runs.append(self._versions(head.frame, seen[name] + 1, mark.version))
-        found = [*islice(merge(*runs, key=lambda record: record.at), limit + 1)]
-        cursors: list[str] = []
-        for record in found[:limit]:
-            seen[vector.name(record.key)] = record.version
-            cursors.append(vector.write(seen))
-        return Page(found[:limit], cursors, vector.write(seen), gap, live=len(found) <= limit)
+        return vector.changes(prefix, cursor, limit, lambda: self._standings(prefix))
 
     def cursor(self, prefix: str) -> str:
-        return vector.write({vector.name(mark.key): mark.version for mark in self._now(prefix)})
+        return vector.end(self._standings(prefix))
+
+    def _standings(self, prefix: str) -> Iterator[vector.Standing]:
+        for mark in self._now(prefix):
+            versions = partial(self._since, mark.key)
+            yield vector.Standing(mark.key, mark.version, mark.floor, versions)
+
+    def _since(self, key: str, first: int, last: int) -> Iterator[Record]:
+        """These versions of a key whose head has been seen."""
+        head = self._head(key)
+        if head is None:
+            raise Removed
+        return self._versions(head.frame, first, last)
 
     def _now(self, prefix: str) -> list[Mark]:
         """The heads of all kept documents under ``prefix``; only those that moved are read."""
