@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+import importlib.util
 import itertools
 import random
 import sqlite3
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import perkey
+from benchmarks import ledger_peers
 from benchmarks.pairs import ROUNDS, compare, show
 from perkey import AsyncLedger, Ledger
 
@@ -211,6 +214,28 @@ def decay(folder: Path, transfers: int) -> None:
     print(f"    last tenth {rates[-1] / rates[0]:.2f}x of the first (goal 0.8x)")
 
 
+TIGERBEETLE = "TigerBeetle"
+"""Its Python package is the client alone: the server is nowhere on the package index."""
+
+
+def peers() -> None:
+    """Each where it is installed, in a process of its own."""
+    print("one caller, an operation that runs once under its key:")
+    for name, module, what in ledger_peers.names():
+        if module and importlib.util.find_spec(module) is None:
+            print(f"{what:<58}{'not installed':>12}")
+            continue
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "benchmarks.ledger_peers", name],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        said = done.stdout.strip().splitlines()
+        print(said[-1] if done.returncode == 0 and said else f"{what}: {done.stderr[-500:]}")
+    print(f"{TIGERBEETLE:<58}{'no server on the package index':>32}")
+
+
 def main() -> int:
     """Run all comparisons and print them."""
     options = argparse.ArgumentParser(prog="benchmarks.ledger")
@@ -223,6 +248,7 @@ def main() -> int:
             bench.threads(store)
         bench.asyncio()
         decay(Path(name), given.transfers)
+    peers()
     return 0
 
 
