@@ -71,5 +71,6 @@ def texts() -> tuple[tuple[str, str], ...]:
     for folder in ("src", "tests", "docs", "examples", "benchmarks", "tools"):
         found += [p for p in sorted((ROOT / folder).rglob("*")) if p.suffix in suffixes]
     built = ROOT / "docs" / "_build"
-    kept = [p for p in found if p.is_file() and not p.is_relative_to(built)]
+    ours = (p for p in found if not p.is_relative_to(built) and "vendored" not in p.parts)
+    kept = [p for p in ours if p.is_file()]
     return tuple((p.relative_to(ROOT).as_posix(), p.read_text("utf-8")) for p in kept)

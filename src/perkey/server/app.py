@@ -20,10 +20,12 @@ from perkey.server import (
     meta,
     metrics,
     openapi,
+    pages,
     problems,
     records,
 )
 from perkey.server.calls import Call, parse_query
+from perkey.server.pages import refused, session
 from perkey.server.refusals import (
     BadRequest,
     CrossOrigin,
@@ -47,7 +49,7 @@ _log = logging.getLogger("perkey.server")
 
 
 def routes() -> list[Route]:
-    """Everything this server answers to."""
+    """Everything this server answers to programs; pages for people are ``pages.ROUTES``."""
     return [
         *documents.ROUTES,
         *commits.ROUTES,
@@ -103,8 +105,8 @@ class Application:
 
     def __init__(self, services: Services, table: Sequence[Route]) -> None:
         self.services = services
-        self.table = Table(table)
-        services.routes = self.table.routes
+        self.table = Table([*table, *pages.ROUTES])
+        services.routes = tuple(table)
         self._replaying = Replaying(services)
         self.running = 0
         self._buffered = 0
@@ -133,10 +135,12 @@ class Application:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 await self.services.feed.start()
+                self.services.pulse.start()
                 self.services.ready = True
                 await send({"type": "lifespan.startup.complete"})
             else:
                 self.stop()
+                await self.services.pulse.stop()
                 await self.services.feed.ended()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
@@ -165,13 +169,13 @@ class Application:
             if scope["method"] == "OPTIONS":
                 response = Response(status_code=204, headers={"allow": error.allow})
             else:
-                response = problems.answer(error, _root(scope))
+                response = self._refused(error, scope)
         except PerkeyError as error:
-            response = problems.answer(error, _root(scope))
+            response = self._refused(error, scope)
         except Exception:
             # What it is stays in the log: it may quote a value, or the store's address.
             _log.exception("a request failed")
-            response = problems.answer(PerkeyError("the server failed; its log says why"))
+            response = self._refused(PerkeyError("the server failed; its log says why"), scope)
         finally:
             self._buffered -= buffered[0]
         seconds = 0.0 if stream.begun else self.services.clock.monotonic() - began
@@ -181,6 +185,12 @@ class Application:
             # Its head is out, so no other may follow; the server closes what was not ended.
             return None
         return await _send(response, scope, send, close=not arrived and _has_body(scope))
+
+    def _refused(self, error: PerkeyError, scope: Scope) -> Response:
+        """A problem for programs; a page for who asked for one."""
+        if _raw_path(scope).startswith(pages.UNDER):
+            return refused.answer(error, Call(scope, self.services))
+        return problems.answer(error, _root(scope))
 
     # ------------------------------------------------------------------ letting in
 
@@ -197,7 +207,12 @@ class Application:
             _check_origin(headers, host)
         route, params = self.table.find(scope["method"], _raw_path(scope))
         call = Call(scope, self.services, params)
-        if route.role is not None:
+        if route.page and scope["method"] not in SAFE:
+            session.check_form(scope)
+        if route.role is not None and route.page:
+            call.caller = session.caller(scope, self.services.tokens)
+            call.caller.need(route.role)
+        elif route.role is not None:
             given = [value for name, value in headers if name == b"authorization"]
             call.caller = self.services.tokens.caller(given)
             call.caller.need(route.role)
@@ -301,7 +316,9 @@ def _raw_path(scope: Scope) -> bytes:
 
 async def _send(response: Response, scope: Scope, send: Send, *, close: bool = False) -> None:
     """Send an answer; the body of an answer to ``HEAD`` stays here."""
-    headers = [*response.raw_headers, *ALWAYS, *([CLOSE] if close else [])]
+    own = {name for name, _ in response.raw_headers}
+    always = [each for each in ALWAYS if each[0] not in own]
+    headers = [*response.raw_headers, *always, *([CLOSE] if close else [])]
     status = response.status_code
     await send({"type": "http.response.start", "status": status, "headers": headers})
     body = b"" if scope["method"] == "HEAD" else response.body

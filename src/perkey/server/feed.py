@@ -150,6 +150,15 @@ class Feed:
         """How many streams have joined."""
         return len(self._wakers)
 
+    @property
+    def seen(self) -> int:
+        """How many changes it has seen since it started, whoever made them."""
+        return self._first + len(self._ring) - 1
+
+    def latest(self) -> list[Record]:
+        """The changes in the ring, newest first."""
+        return [record for _, record in reversed(self._ring)]
+
     def identified(self, cursor: str) -> str:
         """A cursor as an event's id."""
         return f"{self.epoch}.{cursor}"

@@ -41,6 +41,8 @@ class Route:
     """Whether it needs an ``Idempotency-Key``, and keeps it with what it does."""
     replayable: bool = False
     """Whether an ``Idempotency-Key`` makes its whole answer be kept and replayed."""
+    page: bool = False
+    """Whether it is for people: a cookie tells who they are, and refusals are pages too."""
 
     @property
     def segments(self) -> list[str]:

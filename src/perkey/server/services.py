@@ -9,6 +9,7 @@ from perkey.flows.documents import Book
 from perkey.server.feed import Feed
 from perkey.server.identity import Tokens
 from perkey.server.metrics import Meters
+from perkey.server.pages.pulse import Pulse
 from perkey.server.routes import Route
 from perkey.server.settings import Settings
 from perkey.stores import AsyncStore
@@ -25,6 +26,7 @@ class Services:
         self.book = Book(store.limits)
         self.feed = Feed(store)
         self.meters = Meters()
+        self.pulse = Pulse(store, self.feed, self.meters, clock)
         self.routes: Sequence[Route] = ()
         """Every route, for the description of them."""
         self.ready = False

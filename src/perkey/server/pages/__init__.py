@@ -1,0 +1,21 @@
+"""The pages of ``perkey serve``: what goes on in a store, for people.
+
+Server-rendered; htmx and uPlot come with the package.  Nothing here imports jinja2 before the
+first page is asked for.
+"""
+
+from __future__ import annotations
+
+from perkey.server.pages import compare, documents, overview, signing, statics
+from perkey.server.routes import Route
+
+UNDER = b"/ui"
+"""What the paths of all pages begin with."""
+
+ROUTES: list[Route] = [
+    *overview.ROUTES,
+    *documents.ROUTES,
+    *compare.ROUTES,
+    *signing.ROUTES,
+    *statics.ROUTES,
+]
