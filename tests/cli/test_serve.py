@@ -10,11 +10,14 @@ import pytest
 from perkey import Limits
 from perkey.server import identity
 from perkey.server import run as running
+from perkey.server.hosting import Processes
 from perkey.server.settings import Settings
 from tests.cli.run import Command
 
 kept: list[tuple[int, float | None]] = []
 """What would have been kept of each document."""
+ran: list[str] = []
+"""The processes that would have run."""
 
 
 @pytest.fixture
@@ -22,12 +25,21 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Settings]]:
     """What would have been served."""
     calls: list[tuple[str, Settings]] = []
     kept.clear()
+    ran.clear()
 
-    def serve(url: str, settings: Settings, started: object, limits: Limits) -> None:
+    def serve(
+        url: str,
+        settings: Settings,
+        started: object,
+        limits: Limits,
+        processes: Processes | None,
+    ) -> bool:
         calls.append((url, settings))
         kept.append((limits.keep_versions, limits.keep_s))
+        ran.extend(each.key for each in (processes.definitions if processes else ()))
         assert callable(started)
         started("http://127.0.0.1:1")
+        return True
 
     monkeypatch.setattr(running, "serve", serve)
     return calls
@@ -47,6 +59,22 @@ def test_how_much_is_kept(perkey: Command, served: list[tuple[str, Settings]]) -
     assert perkey("serve", "--keep-versions", "5", "--keep-seconds", "0.5").code == 0
     assert kept == [(Limits().keep_versions, None), (5, 0.5)]
     assert perkey("serve", "--keep-versions", "0").code == 2
+
+
+def test_what_its_engine_runs(
+    perkey: Command, served: list[tuple[str, Settings]], tmp_path: Path
+) -> None:
+    file = tmp_path / "processes.py"
+    file.write_text(
+        "from perkey.engine import process\n"
+        "@process('one')\nasync def one(ctx): ...\n"
+        "@process('two')\nasync def two(ctx): ...\n"
+    )
+    assert perkey("serve", "--engine", str(file)).code == 0
+    assert ran == ["one", "two"]
+    refused = perkey("serve", "--engine", str(tmp_path / "none.py"))
+    assert (refused.code, len(served)) == (2, 1)
+    assert "cannot read" in refused.err
 
 
 def test_no_store_is_named(perkey: Command, monkeypatch: pytest.MonkeyPatch) -> None:

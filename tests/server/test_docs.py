@@ -13,6 +13,7 @@ from tests.servers.perkey_http import PerkeyHttp
 
 PAGE = Path(__file__).parents[2] / "docs" / "server.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROCESSES = re.compile(r"^```python\n(from perkey.engine.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN = "127.0.0.1:8420"
 
 
@@ -31,12 +32,15 @@ def as_pattern(expected: str) -> str:
 
 
 @pytest.fixture
-def server() -> Iterator[PerkeyHttp]:
-    with PerkeyHttp() as server:
+def server(tmp_path: Path) -> Iterator[PerkeyHttp]:
+    """With the processes that the page shows."""
+    (shown,) = PROCESSES.findall(PAGE.read_text("utf-8"))
+    (tmp_path / "processes.py").write_text(shown)
+    with PerkeyHttp("--engine", str(tmp_path / "processes.py")) as server:
         yield server
 
 
-def test_the_page_tells_the_truth(server: PerkeyHttp) -> None:
+def test_the_page_tells_the_truth(server: PerkeyHttp, tmp_path: Path) -> None:
     done = 0
     for command, expected in commands():
         assert SHOWN in command
@@ -45,6 +49,7 @@ def test_the_page_tells_the_truth(server: PerkeyHttp) -> None:
             capture_output=True,
             text=True,
             timeout=60,
+            cwd=tmp_path,
         )
         printed = ran.stdout.replace("\r", "").strip()
         assert re.fullmatch(as_pattern(expected), printed), f"{command}{printed}{ran.stderr}"

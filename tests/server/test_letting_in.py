@@ -117,6 +117,13 @@ async def test_nobody_writes_as_somebody_else(
     assert made.json["by"] == by
 
 
+async def test_an_author_that_cannot_be_read_is_refused_by_every_write(guarded: Guarded) -> None:
+    """Also by those that keep no author."""
+    for path in ("/v1/engine/publish", "/v1/boards/runs%2F1/claim", "/v1/transfers"):
+        answer = await guarded.boss.send("POST", path, b"{}", {"perkey-by": "x" * 300})
+        assert "author of at most" in answer.problem(400, "usage")["detail"]
+
+
 async def test_two_authors_in_one_request(guarded: Guarded) -> None:
     lines = [("perkey-by", "a"), ("perkey-by", "b"), ("if-none-match", "*")]
     answer = await guarded.agent.send("PUT", document("runs/k"), b"1", lines)

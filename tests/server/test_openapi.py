@@ -34,7 +34,8 @@ async def test_parameters_are_those_of_the_routes(client: Client) -> None:
         wanted = [name[1:-1] for name in route.segments if name.startswith("{")]
         assert [name for place, name in names if place == "path"] == wanted
         key = {each["name"]: each["required"] for each in told}.get("Idempotency-Key")
-        assert key is ({True: True, False: None}[route.keyed] if not route.replayable else False)
+        optional = route.replayable or route.keeps_key
+        assert key is (False if optional else {True: True, False: None}[route.keyed])
 
 
 async def test_bodies_are_those_that_are_decoded(client: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import schemathesis
@@ -16,6 +17,8 @@ from tests.servers.perkey_http import PerkeyHttp
 
 load_all_checks()
 
+PROCESSES = Path(__file__).parent / "hosted.py"
+
 EXAMPLES = 6
 APART = ("/v1/events", "/v1/store")
 """A stream that does not end, and messages that are no JSON; they have tests of their own."""
@@ -25,7 +28,7 @@ OPERATIONS = [(r.method, r.path) for r in routes() if not r.path.startswith(APAR
 @pytest.fixture(scope="module")
 def server() -> Iterator[PerkeyHttp]:
     """A server on a store in memory."""
-    with PerkeyHttp(store="memory://") as server:
+    with PerkeyHttp("--engine", str(PROCESSES), store="memory://") as server:
         yield server
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from perkey import Limits
-from perkey.cli import output
+from perkey.cli import exits, output
 from perkey.cli.options import Json
+from perkey.cli.run.load import load
 from perkey.errors import MissingExtra, UsageError
 
 Url = Annotated[str, Parameter(env_var="PERKEY_STORE", help="Store URL, like sqlite:///work.db.")]
@@ -24,6 +27,9 @@ AllowHost = Annotated[
 KeepVersions = Annotated[int, Parameter(help="How many versions of each document to keep.")]
 KeepSeconds = Annotated[float | None, Parameter(help="How old a kept version may grow.")]
 KEEP_VERSIONS = Limits().keep_versions
+EngineFile = Annotated[
+    Path | None, Parameter(help="A Python file with @process(...) definitions to run.")
+]
 Role = Annotated[Literal["read", "write", "admin"], Parameter(help="What it may do.")]
 Prefix = Annotated[
     tuple[str, ...],
@@ -41,16 +47,19 @@ def serve(
     allow_host: AllowHost = (),
     keep_versions: KeepVersions = KEEP_VERSIONS,
     keep_seconds: KeepSeconds = None,
+    engine: EngineFile = None,
     json: Json = False,
-) -> None:
+) -> int:
     """Serve a store over HTTP until SIGTERM or Ctrl-C.
 
     Without --tokens it listens on loopback only, and every local caller may do everything.
+    With --engine the processes of a Python file run beside it, on the same store.
     """
     if not url:
         raise UsageError("no store is named; give its URL or set PERKEY_STORE")
     try:
         from perkey.server import run
+        from perkey.server.hosting import Processes
         from perkey.server.settings import Settings
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("perkey"):
@@ -69,7 +78,16 @@ def serve(
             output.say(f"{address} serves the store; Ctrl-C ends it")
 
     limits = Limits(keep_versions=keep_versions, keep_s=keep_seconds)
-    run.serve(url, settings, started, limits)
+    processes = None
+    if engine is not None:
+        loaded = load(engine)
+        processes = Processes(loaded.definitions, loaded.main)
+    if run.serve(url, settings, started, limits, processes):
+        return exits.DONE
+    output.complain("a process of the engine could not be stopped; it is left as it is")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exits.BUSY)  # a body that swallows its cancellation would be waited for
 
 
 def token(

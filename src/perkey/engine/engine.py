@@ -299,7 +299,7 @@ class AsyncEngine:
             version, variables or {}, business_key, idempotency_key=idempotency_key
         )
         assert begun.instance is not None
-        return Handle(self._runner, begun.instance)
+        return Handle(self._runner, begun.instance, replayed=begun.found == "s")
 
     def _check_starts(self) -> None:
         outside("an instance was started")
@@ -361,6 +361,21 @@ class AsyncEngine:
         if found is None:
             raise NotFound(f"this engine knows no instance {instance_id!r}", key=instance_id)
         return Handle(self._runner, found)
+
+    async def look_up(self, instance_id: str) -> Handle:
+        """The handle on an instance here, or of any other engine on this store, past ones
+        included; ``NotFound`` where there is none."""
+        return Handle(self._runner, await self._runner.known(instance_id))
+
+    async def look_through(self, *, after: str = "", limit: int = 100) -> list[Handle]:
+        """Up to ``limit`` instances of all engines on this store, running and finished, in the
+        order of their records, behind the one with the id ``after``.
+
+        Each reads its whole record.  In memory: those that this engine knows.
+        """
+        if not 1 <= limit <= 1000:
+            raise UsageError(f"expected limit= from 1 to 1000, found {limit!r:.80}")
+        return [Handle(self._runner, each) for each in await self._runner.page(after, limit)]
 
     def instances(self, key: str = "") -> list[Handle]:
         """All known instances, running and finished, of one process or of all."""

@@ -133,11 +133,13 @@ class Instance:
 class Handle:
     """A view of one instance, equal to every other handle on it."""
 
-    __slots__ = ("_instance", "_runner")
+    __slots__ = ("_instance", "_runner", "replayed")
 
-    def __init__(self, runner: Runner, instance: Instance) -> None:
+    def __init__(self, runner: Runner, instance: Instance, replayed: bool = False) -> None:
         self._runner = runner
         self._instance = instance
+        self.replayed = replayed
+        """The start that gave this handle began nothing: its idempotency key had an instance."""
 
     @property
     def id(self) -> str:
@@ -155,6 +157,11 @@ class Handle:
     @property
     def business_key(self) -> str:
         return self._instance.business_key
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What it was started with; a copy."""
+        return dict(self._instance.variables)
 
     @property
     def address(self) -> str:

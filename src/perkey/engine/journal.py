@@ -14,6 +14,7 @@ from typing import Any
 
 from perkey.engine.instances import Instance, InstanceState
 from perkey.engine.records import (
+    INSTANCES,
     Stored,
     below,
     box_of,
@@ -255,6 +256,13 @@ class Journal:
     async def load(self, instance_id: str) -> Stored | None:
         """An instance's record."""
         return stored_of(await self.read(instance_key(instance_id)))
+
+    async def page(self, after: str, limit: int) -> list[Stored]:
+        """Up to ``limit`` instances' records in the order of their keys, behind that id."""
+        behind = instance_key(after) if after else ""
+        records = await self.scan(INSTANCES, limit, behind)
+        found = [stored_of(each.body) for each in records]
+        return [each for each in found if each is not None]
 
     # --------------------------------------------------------------------------- recovery
 

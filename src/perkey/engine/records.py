@@ -108,10 +108,11 @@ def below(prefix: str, token: str) -> Key:
 
 def instance_key(instance_id: str) -> Key:
     """Where an instance's record is."""
-    return below(_INSTANCES, instance_id)
+    return below(INSTANCES, instance_id)
 
 
-_INSTANCES = f"{ENGINE}i/"
+INSTANCES = f"{ENGINE}i/"
+"""What the keys of instances begin with."""
 
 
 def freeze(instance: Instance, digest: str, owner: str) -> Stored:

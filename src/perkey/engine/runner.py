@@ -456,6 +456,25 @@ class Runner:
         """An instance by its id."""
         return self._running.get(instance_id) or self._finished.get(instance_id)
 
+    async def known(self, instance_id: str) -> Instance:
+        """An instance here, or by its record at another engine; ``NotFound`` without one."""
+        found = self.find(instance_id)
+        if found is not None:
+            return found
+        if self._journal is None or not _is_id(instance_id):
+            raise NotFound(f"there is no instance {instance_id!r:.80}", key=instance_id)
+        return await self._other(self._journal, instance_id)
+
+    async def page(self, after: str, limit: int) -> list[Instance]:
+        """Up to ``limit`` instances behind that id, in the order of their records."""
+        if after and not _is_id(after):
+            raise UsageError(f"expected an instance's id behind after=, found {after!r:.80}")
+        if self._journal is None:
+            ids = sorted(each.id for each in self.all() if each.id > after)
+            return [each for each in map(self.find, ids[:limit]) if each is not None]
+        found = await self._journal.page(after, limit)
+        return [self.find(each.id) or thaw(each) for each in found]
+
     def all(self) -> list[Instance]:
         """Every known instance, finished ones first."""
         return [*self._finished.values(), *self._running.values()]
@@ -477,3 +496,8 @@ class Runner:
         gone = self._finished.pop(instance_id)
         if gone.unique is not None:
             del self._idempotent[gone.unique]
+
+
+def _is_id(text: str) -> bool:
+    """Whether it looks like an instance's id: clocks mint letters and digits only."""
+    return len(text) <= 64 and text.isascii() and text.replace("-", "").isalnum()

@@ -231,6 +231,15 @@ class Engine:
         """Like ``AsyncEngine.instance``."""
         return ThreadHandle(self, self.aio.instance(instance_id))
 
+    def look_up(self, instance_id: str) -> ThreadHandle:
+        """Like ``AsyncEngine.look_up``."""
+        return ThreadHandle(self, self._wait(self.aio.look_up(instance_id)))
+
+    def look_through(self, *, after: str = "", limit: int = 100) -> list[ThreadHandle]:
+        """Like ``AsyncEngine.look_through``."""
+        found = self._wait(self.aio.look_through(after=after, limit=limit))
+        return [ThreadHandle(self, each) for each in found]
+
     def instances(self, key: str = "") -> list[ThreadHandle]:
         """Like ``AsyncEngine.instances``."""
         found = self._wait(_later(self.aio.instances, key))
@@ -277,6 +286,16 @@ class ThreadHandle:
     @property
     def business_key(self) -> str:
         return self._handle.business_key
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What it was started with; a copy."""
+        return self._handle.variables
+
+    @property
+    def replayed(self) -> bool:
+        """Like ``Handle.replayed``."""
+        return self._handle.replayed
 
     @property
     def address(self) -> str:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from perkey.clock import SYSTEM, Clock
+from perkey.engine import AsyncEngine
 from perkey.errors import LimitExceeded, PerkeyError
 from perkey.server import (
     accounts,
@@ -22,9 +23,11 @@ from perkey.server import (
     openapi,
     pages,
     problems,
+    processes,
     records,
 )
 from perkey.server.calls import Call, parse_query
+from perkey.server.hosting import NAME, Hosted, Processes
 from perkey.server.pages import refused, session
 from perkey.server.refusals import (
     BadRequest,
@@ -57,6 +60,7 @@ def routes() -> list[Route]:
         *events.ROUTES,
         *accounts.ROUTES,
         *boards.ROUTES,
+        *processes.ROUTES,
         *openapi.ROUTES,
         *meta.ROUTES,
         *metrics.ROUTES,
@@ -64,10 +68,21 @@ def routes() -> list[Route]:
 
 
 def application(
-    store: AsyncStore, settings: Settings | None = None, *, clock: Clock = SYSTEM
+    store: AsyncStore,
+    settings: Settings | None = None,
+    *,
+    clock: Clock = SYSTEM,
+    processes: Processes | None = None,
 ) -> Application:
-    """The ASGI application on an open store; the caller closes the store, after it has ended."""
-    return Application(Services(store, settings or Settings(), clock), routes())
+    """The ASGI application on an open store; the caller closes the store, after it has ended.
+
+    With ``processes`` an engine runs them on the same store; ``NotSupported`` where the store
+    cannot hold one.
+    """
+    services = Services(store, settings or Settings(), clock)
+    if processes is not None:
+        services.hosted = Hosted(AsyncEngine(store, name=NAME, clock=clock), processes)
+    return Application(services, routes())
 
 
 class _Slot:
@@ -109,6 +124,8 @@ class Application:
         services.routes = tuple(table)
         self._replaying = Replaying(services)
         self.running = 0
+        self.failure: Exception | None = None
+        """Why it did not start."""
         self._buffered = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,20 +151,39 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                await self.services.feed.start()
-                self.services.pulse.start()
-                self.services.ready = True
+                try:
+                    await self._start()
+                except Exception as error:
+                    self.failure = error
+                    await self.end()
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
                 await send({"type": "lifespan.startup.complete"})
             else:
-                self.stop()
-                await self.services.pulse.stop()
-                await self.services.feed.ended()
+                await self.end()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+    async def _start(self) -> None:
+        await self.services.feed.start()
+        if self.services.hosted is not None:
+            await self.services.hosted.start()
+        self.services.pulse.start()
+        self.services.ready = True
+
+    async def end(self, timeout: float | None = None) -> None:
+        """Stop the engine, within ``timeout`` seconds, and the feed; again is harmless."""
+        self.stop()
+        if self.services.hosted is not None:
+            allowed = self.services.settings.engine_stop_s if timeout is None else timeout
+            await self.services.hosted.stop(allowed)
+        await self.services.pulse.stop()
+        await self.services.feed.ended()
 
     def stop(self) -> None:
         """Be ready no more, and let the streams end.  More than once is harmless."""
         self.services.ready = False
+        self.services.stopping.set()
         self.services.feed.stop()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, slot: _Slot) -> None:
@@ -217,6 +253,8 @@ class Application:
             call.caller = self.services.tokens.caller(given)
             call.caller.need(route.role)
         call.query = parse_query(scope["query_string"], route.query)
+        if route.role == "write":
+            _ = call.write  # an author that cannot be read is refused, whoever looks at it
         return route, call
 
     async def _body(self, scope: Scope, receive: Receive, buffered: list[int]) -> bytes:

@@ -20,6 +20,9 @@ async def readyz(call: Call) -> Response:
     """The store answers and the server is not stopping: send requests here."""
     if not call.services.ready:
         raise StoreUnavailable("the server is starting or stopping; use another one")
+    hosted = call.services.hosted
+    if hosted is not None and hosted.lost:
+        raise StoreUnavailable("the engine lost its lease and stopped; start the server again")
     await call.services.store.now_ms()
     return PlainTextResponse("ready\n", headers={"cache-control": "no-store"})
 

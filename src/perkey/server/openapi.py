@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 import perkey
+from perkey.server import processes
 from perkey.server.calls import JSON, Call
 from perkey.server.listing import MOST
 from perkey.server.problems import MEDIA
@@ -22,6 +23,8 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "values": {"type": "boolean"},
     "from": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
     "to": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
+    "wait": {"type": "integer", "minimum": 0, "maximum": processes.MAX_WAIT_S},
+    "state": {"enum": processes.STATES},
 }
 NUMBERED = ("/history", "/statement")
 """Where ``after`` is a number."""
@@ -100,7 +103,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     if route.conditional:
         names += ["If-Match", "If-None-Match"]
     names += ["Prefer"] * (route.method == "PUT" and route.conditional)
-    names += ["Idempotency-Key"] * (route.keyed or route.replayable)
+    names += ["Idempotency-Key"] * (route.keyed or route.keeps_key or route.replayable)
     for name in names:
         required = name == "Idempotency-Key" and route.keyed
         schema = {"type": "string", "maxLength": 200}

@@ -39,6 +39,8 @@ class Route:
     """Whether it looks at ``If-Match`` and ``If-None-Match``."""
     keyed: bool = False
     """Whether it needs an ``Idempotency-Key``, and keeps it with what it does."""
+    keeps_key: bool = False
+    """Whether an ``Idempotency-Key``, where one is sent, is kept with what it does."""
     replayable: bool = False
     """Whether an ``Idempotency-Key`` makes its whole answer be kept and replayed."""
     page: bool = False

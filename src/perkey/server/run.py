@@ -6,9 +6,12 @@ not come, and at the end waits for open streams before it tells the application 
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import uvicorn
@@ -17,12 +20,17 @@ from perkey.clock import SYSTEM
 from perkey.errors import StoreUnavailable
 from perkey.server.app import Application, application
 from perkey.server.heads import protocol
+from perkey.server.hosting import Processes
 from perkey.server.settings import Settings
 from perkey.store.limits import Limits
 from perkey.store.url import open_backend
 from perkey.stores import AsyncStore
 
 BACKLOG = 1024
+THREADS = "perkey-serve"
+"""What the names of the threads begin with that blocking bodies run on."""
+PATIENCE_S = 0.5
+"""How long tasks that were cancelled are waited for at the very end, in seconds."""
 
 
 class Server(uvicorn.Server):
@@ -33,9 +41,12 @@ class Server(uvicorn.Server):
         self._app = app
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then what uvicorn does."""
+        """End the streams, then what uvicorn does; and the engine, also where nobody waits."""
         self._app.stop()
         await super().shutdown(sockets)
+        if self.force_exit:
+            # Before anything cancels its instances: for an engine that goes on, that is their end.
+            await self._app.end(0)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -75,11 +86,13 @@ def serve(
     settings: Settings,
     started: Callable[[str], None],
     limits: Limits | None = None,
-) -> None:
+    processes: Processes | None = None,
+) -> bool:
     """Serve the store at ``url`` until SIGTERM or Ctrl-C; ``started`` is called with the
-    server's address once it listens.
+    server's address once it listens.  With ``processes`` an engine runs them there.
 
-    Returns when running requests have finished and the store is closed.
+    Returns when running requests have finished and the store is closed: True, or False where
+    a process could not be stopped, and the program must end without waiting for it.
     """
     listener = listen(settings)
     try:
@@ -87,14 +100,14 @@ def serve(
         try:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             started(f"http://{host}:{listener.getsockname()[1]}")
-            _run(application(store, settings), settings, listener)
+            return _run(application(store, settings, processes=processes), settings, listener)
         finally:
             store.core.close()
     finally:
         listener.close()
 
 
-def _run(app: Application, settings: Settings, listener: socket.socket) -> None:
+def _run(app: Application, settings: Settings, listener: socket.socket) -> bool:
     config = uvicorn.Config(
         app,
         http=protocol(settings),
@@ -107,4 +120,36 @@ def _run(app: Application, settings: Settings, listener: socket.socket) -> None:
         timeout_graceful_shutdown=int(settings.stop_s) or 1,
         timeout_keep_alive=65,  # longer than a reverse proxy's, so that it never meets a close
     )
-    Server(config, app).run(sockets=[listener])
+    loop = (config.get_loop_factory() or asyncio.new_event_loop)()
+    asyncio.set_event_loop(loop)
+    threads = ThreadPoolExecutor(thread_name_prefix=THREADS)
+    loop.set_default_executor(threads)
+    try:
+        loop.run_until_complete(Server(config, app).serve(sockets=[listener]))
+        if app.failure is not None:
+            raise app.failure
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+        ended = _ended(loop)
+        asyncio.set_event_loop(None)
+    return ended
+
+
+def _ended(loop: asyncio.AbstractEventLoop) -> bool:
+    """Close the loop, unless something on it or on its threads goes on in spite of everything."""
+    end = SYSTEM.monotonic() + PATIENCE_S
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        _, left = loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE_S))
+    busy = False
+    for thread in threading.enumerate():
+        if thread.name.startswith(THREADS):
+            thread.join(max(0.0, end - SYSTEM.monotonic()))
+            busy = busy or thread.is_alive()
+    if left or busy:
+        return False
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+    return True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from perkey.clock import Clock
 from perkey.flows.documents import Book
 from perkey.server.feed import Feed
+from perkey.server.hosting import Hosted
 from perkey.server.identity import Tokens
 from perkey.server.metrics import Meters
 from perkey.server.pages.pulse import Pulse
@@ -27,6 +29,10 @@ class Services:
         self.feed = Feed(store)
         self.meters = Meters()
         self.pulse = Pulse(store, self.feed, self.meters, clock)
+        self.hosted: Hosted | None = None
+        """The engine that this server runs, if it runs one."""
+        self.stopping = asyncio.Event()
+        """Set when the server was told to stop: nobody waits for anything any more."""
         self.routes: Sequence[Route] = ()
         """Every route, for the description of them."""
         self.ready = False

@@ -44,6 +44,8 @@ class Settings:
     """The longest silence of an event stream."""
     stop_s: float = 5.0
     """How long running requests may take to finish once the server is told to stop."""
+    engine_stop_s: float = 1.0
+    """How long instances may take to stop after that; on a durable store they go on later."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
