@@ -28,6 +28,7 @@ def build() -> App:
     """The whole command; each group of commands is a module of its own."""
     from perkey.cli import copying, doc, doctor, ledger, serve
     from perkey.cli.demo import command as demo
+    from perkey.cli.lab import command as lab
     from perkey.cli.run import command as run_engine
 
     app = App(
@@ -43,6 +44,7 @@ def build() -> App:
     app.command(doctor.doctor)
     app.command(copying.copy)
     app.command(demo.app)
+    app.command(lab.app)
     app.command(serve.serve)
     app.command(serve.token)
     app.command(run_engine.app)

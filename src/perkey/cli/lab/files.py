@@ -1,0 +1,29 @@
+"""The drawings as files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from perkey.lab import svg
+from perkey.lab.drawing import mermaid
+from perkey.lab.examine import Report
+
+
+def write(folder: Path, reports: Sequence[Report]) -> list[str]:
+    """Write ``SCENARIO-VARIANT.svg`` and ``.mmd`` for each drawing; returns the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for report in reports:
+        if report.drawing is None:
+            continue
+        name = f"{report.scenario}-{report.variant.name}"
+        title = f"{report.variant.title}: {report.drawing.verdict}"
+        for ending, text in (
+            (".svg", svg.picture(report.drawing, title)),
+            (".mmd", mermaid(report.drawing)),
+        ):
+            path = folder / f"{name}{ending}"
+            path.write_text(text, encoding="utf-8")
+            written.append(str(path))
+    return written

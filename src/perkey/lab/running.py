@@ -1,0 +1,48 @@
+"""Examines many variants, side by side in worker processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+
+from perkey.lab import catalogue
+from perkey.lab.catalogue import Chosen
+from perkey.lab.examine import Report, examine
+
+
+def everything(
+    chosen: Sequence[Chosen],
+    rounds: int,
+    *,
+    jobs: int = 0,
+    done: Callable[[Report], None] = lambda report: None,
+) -> list[Report]:
+    """A report for each of ``chosen``, in their order; ``done`` hears of each as it comes.
+
+    ``jobs`` worker processes share the work (default: one a core); with one it is done here.
+    """
+    workers = min(jobs or os.cpu_count() or 1, len(chosen))
+    found: dict[Chosen, Report] = {}
+    if workers <= 1:
+        for each in chosen:
+            found[each] = _one(each, rounds)
+            done(found[each])
+        return list(found.values())
+    # Fresh processes: a forked one would take over locks, and threads would be missing.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        started = {pool.submit(_one, each, rounds): each for each in _longest_first(chosen)}
+        for future in as_completed(started):
+            found[started[future]] = future.result()
+            done(future.result())
+    return [found[each] for each in chosen]
+
+
+def _longest_first(chosen: Sequence[Chosen]) -> list[Chosen]:
+    """perkey's own variants take longest; begun last, they would be waited for alone."""
+    return sorted(chosen, key=lambda each: catalogue.find(each)[1].kind != "right")
+
+
+def _one(chosen: Chosen, rounds: int) -> Report:
+    return examine(*catalogue.find(chosen), rounds)
