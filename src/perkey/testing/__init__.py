@@ -28,6 +28,18 @@ interchangeable, and what differs only by their names is explored once; if your 
 them apart, pass ``symmetric=False``.  ``explore(main)`` alone explores the tasks of one
 coroutine function.  Tasks started in an async setup are background: nobody waits for them.
 
+**In one function**, which is what the decorator makes a test of: the setup, a ``yield`` of the
+callers, and the check.  Equal callers are interchangeable.
+
+    @explore(failures=1)
+    def test_deposits():
+        bank = Bank()
+        ended = yield [bank.deposit] * 3
+        assert bank.balance == ended.failed.count(False)
+
+With pytest a failing one is reported by its story and by the ``--perkey-replay`` that runs that
+schedule again; there are the fixtures ``faulty_store``, ``virtual_clock`` and ``sequencer``.
+
 **What is checked.** ``check(state[, ended])`` at the end of every run (plain or async) and
 ``always(state)`` after every move: both fail by raising or by returning False.  A caller may
 end with a result, with an injected failure, cancelled by the exploration, or with one of
@@ -68,7 +80,8 @@ random schedules; ``assert_nothing_found`` accepts a sample, ``assert_holds`` ne
 attributes (make the state in ``setup``); files, sockets, databases and threads (use
 doubles); fairness.
 
-**Threads.** ``explore_threads`` does the same for threaded code, at its lock operations.
+**Threads.** ``explore_threads`` does the same for threaded code, at its lock operations, and in
+the modules that you name at every line or bytecode.
 ``Sequencer`` forces one order of blocks across tasks and threads; ``VirtualClock`` is time that
 a test moves; ``FaultyStore`` fails saves and loses replies; ``check_backend`` is the suite that
 every store passes.
@@ -90,7 +103,8 @@ if TYPE_CHECKING:
     from perkey.testing.points import InjectedFailure, LostReply, step
     from perkey.testing.runner import Ended
     from perkey.testing.sequencer import SequenceBroken, Sequencer
-    from perkey.testing.threads import explore_threads, switch_point
+    from perkey.testing.stage import switch_point
+    from perkey.testing.threads import explore_threads
     from perkey.testing.virtual_clock import VirtualClock
 
 __all__ = [
@@ -144,7 +158,7 @@ _HOMES = {
     "explore_threads": "threads",
     "register_fingerprint": "parts",
     "step": "points",
-    "switch_point": "threads",
+    "switch_point": "stage",
 }
 
 

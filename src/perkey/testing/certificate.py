@@ -8,7 +8,11 @@ from typing import Any
 
 
 class ExplorationFailed(AssertionError):
-    """The exploration found a failing schedule, or could not finish."""
+    """The exploration found a failing schedule, or could not finish; ``result`` has it all."""
+
+    def __init__(self, message: str, result: Result | None = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 @dataclass(frozen=True)
@@ -66,19 +70,19 @@ class Result:
     def assert_holds(self) -> Result:
         """Return self; raise ``ExplorationFailed`` unless every schedule was seen to be right."""
         if not self.holds:
-            raise ExplorationFailed(str(self))
+            raise ExplorationFailed(str(self), self)
         return self
 
     def assert_nothing_found(self) -> Result:
         """For random modes: raise if a schedule failed or the scenario was not exercised."""
         if self.failure is not None or self.unseen or (self.mode == "all" and self.incomplete):
-            raise ExplorationFailed(str(self))
+            raise ExplorationFailed(str(self), self)
         return self
 
     def assert_fails(self, kind: str | None = None) -> Failure:
         """Return the failure; raise ``ExplorationFailed`` if none (of this kind) was found."""
         if self.failure is None or kind not in (None, self.failure.kind):
-            raise ExplorationFailed(f"expected a failing schedule, found none\n{self}")
+            raise ExplorationFailed(f"expected a failing schedule, found none\n{self}", self)
         return self.failure
 
     @property

@@ -7,16 +7,19 @@ import gc
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack, overload
 
+from perkey.errors import UsageError
 from perkey.locks import Sections
+from perkey.testing import scenario as scenarios
+from perkey.testing import session, story
 from perkey.testing import shrink as shrinking
-from perkey.testing import story
 from perkey.testing.certificate import Failure, Result
 from perkey.testing.fingerprint import Fingerprint
+from perkey.testing.loop import Diverged
 from perkey.testing.moves import Move
 from perkey.testing.parts import register_fingerprint
-from perkey.testing.runner import Program, Violation
+from perkey.testing.runner import Program, Run, Violation
 from perkey.testing.sample import Mode, Sample
 from perkey.testing.search import Search, notation, schedule
 
@@ -24,8 +27,50 @@ from perkey.testing.search import Search, notation, schedule
 register_fingerprint(Sections, lambda array: [array._table, array.sections, array.inside])
 
 
+class Options(TypedDict, total=False):
+    """The keyword arguments of ``explore`` that a scenario in one function leaves open."""
+
+    failures: int
+    lost_replies: int
+    cancellations: int
+    crashes: int
+    early_timers: int
+    processes: Sequence[int] | None
+    raises: tuple[type[BaseException], ...]
+    steps: Sequence[str]
+    symmetric: bool
+    prune: Literal["state", "none"] | Fingerprint
+    limit: int
+    seconds: float
+    max_moves: int
+    stop_at_failure: bool
+    replay: str | None
+    mode: Mode
+    runs: int
+    seed: int
+
+
+class AllOptions(Options, total=False):
+    """All keyword arguments of ``explore``."""
+
+    check: Callable[..., Any] | None
+    always: Callable[..., Any] | None
+    outcome: Callable[..., Any] | None
+    restart: Callable[..., Any] | None
+
+
+@overload
 def explore(
     setup: Callable[..., Any] | None,
+    callers: Sequence[Callable[..., Any]] | None = None,
+    **options: Unpack[AllOptions],
+) -> Result: ...
+@overload
+def explore(
+    *, expect: str = ..., **options: Unpack[Options]
+) -> Callable[[Callable[..., Any]], Callable[..., None]]: ...
+def explore(
+    setup: Callable[..., Any] | None = None,
     callers: Sequence[Callable[..., Any]] | None = None,
     *,
     check: Callable[..., Any] | None = None,
@@ -50,12 +95,27 @@ def explore(
     mode: Mode = "all",
     runs: int = 1000,
     seed: int = 0,
-) -> Result:
+    expect: str = scenarios.EXPECTED[0],
+) -> Any:
     """Run the scenario under every schedule within the budgets; see ``perkey.testing``.
 
     ``mode="random"`` or ``"pct"`` draws ``runs`` random schedules from ``seed`` instead.
+
+    Without a scenario it is a decorator, ``@explore(failures=1)``, that makes a test of one;
+    ``expect="fails"`` (or a kind of failure) is for planted bugs.
     """
-    if callers is None:
+    options = dict(locals())  # all that was given, under its own name
+    del options["setup"], options["callers"], options["expect"]
+    if setup is None and callers is None:
+        return scenarios.as_test(lambda test: _again(test, options), expect, "tasks")
+    if callers is None and scenarios.is_scenario(setup):
+        if any(judge is not None for judge in (check, always, outcome, restart)):
+            raise UsageError(
+                "expected no check=, always=, outcome= or restart= with a scenario that yields its "
+                "callers and checks after its yield; give explore() a setup and callers for these"
+            )
+        setup, callers, check = scenarios.take_apart(_required(setup), "tasks", _made)
+    elif callers is None:
         setup, callers = None, [_required(setup)]
     program = Program(
         setup, tuple(callers), check, always, outcome, raises,
@@ -63,15 +123,8 @@ def explore(
         tuple(range(len(callers)) if processes is None else processes),
         restart, symmetric, max_moves,
     )  # fmt: skip
-    result = Result(
-        program.names,
-        {
-            "failures": failures, "lost replies": lost_replies, "cancellations": cancellations,
-            "crashes": crashes, "early timers": early_timers,
-        },
-        pruned=prune != "none",
-    )  # fmt: skip
     fingerprint = prune if isinstance(prune, Fingerprint) else None
+    result = _result(program, prune != "none")
     if prune == "state":
         fingerprint = Fingerprint()
     search = Search(program, fingerprint, limit, seconds, result, stop_at_failure)
@@ -83,7 +136,28 @@ def explore(
     with Quiet():
         # What surrounds the call is no part of the scenario, so its context starts empty.
         contextvars.Context().run(_run, search, steps, replay)
+    session.note(result)
     return result
+
+
+def _again(test: Callable[[], Any], options: dict[str, Any]) -> Result:
+    """The search of a decorated test, or the schedule that the runner asks for."""
+    wanted = session.REPLAY.get()
+    return explore(test, **(options if wanted is None else options | {"replay": wanted}))
+
+
+def _made(setup: Callable[[], Any]) -> Any:
+    """One state, on a loop of its own that is thrown away."""
+    run = Run(Program(setup, ()))
+    try:
+        return run.state
+    finally:
+        run.close()
+
+
+def _result(program: Program, pruned: bool) -> Result:
+    names = ("failures", "lost replies", "cancellations", "crashes", "early timers")
+    return Result(program.names, dict(zip(names, program.budgets, strict=True)), pruned=pruned)
 
 
 def _run(search: Search, steps: Sequence[str], replay: str | None) -> None:
@@ -103,9 +177,18 @@ def _required(scenario: Callable[..., Any] | None) -> Callable[..., Any]:
 
 
 def _replay(program: Program, text: str, result: Result) -> None:
-    moves = schedule(text)
-    told, violation = story.tell(program, moves)
+    try:
+        moves = schedule(text)
+    except ValueError:
+        raise UsageError(f"expected replay= as a story gives it, found {text!r}") from None
     result.mode = "replay"
+    try:
+        told, violation = story.tell(program, moves)
+    except Diverged as error:
+        raise Diverged(
+            f"expected a schedule of this scenario, found a move not possible there: {error}; if "
+            "the code was changed since, search again"
+        ) from None
     result.schedules, result.moves = 1, len(moves)
     if violation is not None:
         result.failure = _failure(violation, moves, told)

@@ -7,7 +7,19 @@ from types import FrameType
 from typing import Any
 
 from perkey.testing import where
-from perkey.testing.moves import CALLBACK, CANCEL, CRASH, EARLY, FAIL, LOSE, TIMER, Move
+from perkey.testing.loop import Diverged
+from perkey.testing.moves import (
+    CALLBACK,
+    CANCEL,
+    CRASH,
+    EARLY,
+    FAIL,
+    LOSE,
+    STEP,
+    TIMER,
+    Move,
+    describe,
+)
 from perkey.testing.runner import Program, Run, Violation
 
 LINES_A_CELL = 6
@@ -45,6 +57,8 @@ def waiting(run: Run) -> list[str]:
 def _row(run: Run, move: Move) -> Row:
     kind, number = move
     loop = run.loop
+    if kind in (STEP, FAIL, LOSE, CANCEL) and number >= len(loop.tasks):
+        raise Diverged(describe(move))
     if kind == CANCEL:
         run.make(move)
         return number, [f"! cancelled, at {where.stands(loop.tasks[number])}"]

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import inspect
 import linecache
 import os
 import re
+import sysconfig
 from types import FrameType
 from typing import Any
 
 _OWN = os.path.dirname(__file__)
-_ASYNCIO = os.path.dirname(asyncio.__file__)
+_STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
+_INSTALLED = tuple(
+    os.path.join(path, "")
+    for path in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+)
+_RUNNERS = tuple(
+    path + name + os.sep for path in _INSTALLED for name in ("_pytest", "pluggy", "pytest_asyncio")
+)
 
 
+@functools.cache
 def is_ours(filename: str) -> bool:
-    """Whether a file belongs to asyncio, the standard library's plumbing or the explorer."""
-    return filename.startswith((_OWN, _ASYNCIO, "<frozen"))
+    """Whether a file belongs to the standard library, the test runner or the explorer."""
+    if filename.startswith(_INSTALLED):  # which may lie within the standard library's folder
+        return filename.startswith((_OWN, *_RUNNERS))
+    return filename.startswith((_OWN, _STANDARD, "<frozen", "<string>"))
 
 
 def chain(coro: Any) -> list[FrameType]:

@@ -1,0 +1,314 @@
+"""One run of threaded code: real threads of which only one moves, and the locks they wait on."""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType, ModuleType
+from typing import Any
+
+from perkey.errors import UsageError
+from perkey.testing.story import Row
+from perkey.testing.where import line
+
+_real_lock = _thread.allocate_lock
+_running: dict[int, _Actor] = {}
+"""Thread id -> the actor that runs on it, while an exploration is on."""
+
+READY, BLOCKED, DONE = range(3)
+
+
+class _Abandoned(BaseException):
+    """Unwinds a thread whose run is over."""
+
+
+def switch_point(label: str = "") -> None:
+    """Other threads may run here, while ``explore_threads`` is on; else nothing happens."""
+    actor = _running.get(_thread.get_ident())
+    if actor is not None:
+        actor.pause(label or "switch point")
+
+
+class _Actor:
+    """One caller on its own thread, which moves only while it has been handed the baton."""
+
+    def __init__(self, stage: Stage, number: int, name: str, call: Callable[[], Any]) -> None:
+        self.stage = stage
+        self.number = number
+        self.name = name
+        self.call = call
+        self.state = READY
+        self.blocked_on: CooperativeLock | None = None
+        self.may_time_out = False
+        self.timed_out = False
+        self.error: BaseException | None = None
+        self.result: Any = None
+        self.where = ""
+        self.begun = False
+        self.baton = _real_lock()
+        self.baton.acquire()
+
+    def start(self) -> None:
+        _thread.start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        self.baton.acquire()
+        _running[_thread.get_ident()] = self
+        try:
+            if not self.stage.over:
+                self.stage.grain.watch(self)
+                self.result = self.call()
+        except _Abandoned:
+            pass
+        except BaseException as error:
+            self.error = error
+        finally:
+            sys.settrace(None)
+            del _running[_thread.get_ident()]
+            self.state = DONE
+            self.stage.baton.release()
+
+    def pause(self, what: str) -> None:
+        """Hand the baton back, and go on when it comes again."""
+        if self.stage.over:
+            raise _Abandoned
+        self.where = _source(what)
+        self.stage.baton.release()
+        self.baton.acquire()
+        if self.stage.over:
+            raise _Abandoned
+
+    def wait_for(self, lock: CooperativeLock, timeout: bool) -> bool:
+        """Block until ``lock`` was released; False when the wait timed out."""
+        self.state, self.blocked_on = BLOCKED, lock
+        self.may_time_out, self.timed_out = timeout, False
+        self.pause("waits for a lock")
+        self.state, self.blocked_on = READY, None
+        return not self.timed_out
+
+
+class Grain:
+    """Which files have a switch point at every line, and which at every bytecode."""
+
+    def __init__(self, lines: Sequence[ModuleType], opcodes: Sequence[ModuleType]) -> None:
+        self._lines = frozenset(_file(module) for module in lines)
+        self._opcodes = frozenset(_file(module) for module in opcodes)
+
+    def watch(self, actor: _Actor) -> None:
+        """From here on, this thread's steps through these files are switch points."""
+        if not self._lines and not self._opcodes:
+            return
+
+        def local(frame: FrameType, event: str, arg: Any) -> Any:
+            if event in ("line", "opcode"):
+                actor.pause("")
+            return local
+
+        def trace(frame: FrameType, event: str, arg: Any) -> Any:
+            if frame.f_code.co_filename in self._opcodes:
+                frame.f_trace_opcodes = True
+                frame.f_trace_lines = False
+                return local
+            return local if frame.f_code.co_filename in self._lines else None
+
+        sys.settrace(trace)
+
+
+def _file(module: ModuleType) -> str:
+    if not isinstance(module, ModuleType) or not getattr(module, "__file__", None):
+        raise UsageError(f"expected an imported module that has a file, found {module!r}")
+    return str(module.__file__)
+
+
+class CooperativeLock:
+    """A lock whose every operation is a switch point; the interface of ``threading.Lock``."""
+
+    def __init__(self) -> None:
+        self._held = False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Like ``threading.Lock.acquire``; a timeout ends when nothing else can happen."""
+        actor = _running.get(_thread.get_ident())
+        if actor is not None:
+            if actor.stage.over:
+                return True
+            actor.pause("acquire")
+        while self._held:
+            if not blocking or timeout == 0:
+                return False
+            if actor is None:
+                raise RuntimeError("setup or check would wait for a lock for ever")
+            if not actor.wait_for(self, timeout > 0):
+                return False
+        self._held = True
+        return True
+
+    def release(self) -> None:
+        """Like ``threading.Lock.release``: any thread may."""
+        actor = _running.get(_thread.get_ident())
+        over = actor is not None and actor.stage.over
+        if not self._held and not over:
+            raise RuntimeError("release unlocked lock")
+        self._held = False
+        if actor is not None and not over:
+            actor.stage.freed(self)
+            actor.pause("release")
+
+    def locked(self) -> bool:
+        """Whether somebody holds it."""
+        return self._held
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    def _at_fork_reinit(self) -> None:
+        self._held = False
+
+
+class Stage:
+    """One run: actors, whose turn it is, and the choices that were made."""
+
+    def __init__(
+        self,
+        callers: Sequence[Callable[..., Any]],
+        state: Any,
+        choices: list[int],
+        symmetric: bool,
+        grain: Grain,
+    ) -> None:
+        self.grain = grain
+        self.over = False
+        self.baton = _real_lock()
+        self.baton.acquire()
+        self.choices = choices
+        self.made: list[tuple[int, int]] = []
+        """(choice, how many there were) at each point where there was more than one."""
+        self.rows: list[Row] = []
+        called = names(callers)
+        self.actors = [
+            _Actor(self, n, called[n], lambda call=call: call(state))  # type: ignore[misc]
+            for n, call in enumerate(callers)
+        ]
+        self._twins = [callers.index(call) if symmetric else n for n, call in enumerate(callers)]
+
+    def freed(self, lock: CooperativeLock) -> None:
+        """Whoever waits for ``lock`` may try again."""
+        for actor in self.actors:
+            if actor.state == BLOCKED and actor.blocked_on is lock:
+                actor.state = READY
+
+    def play(self, preemptions: int, max_moves: int) -> str:
+        """Run to the end; what went wrong, or an empty text."""
+        for actor in self.actors:
+            actor.start()
+        current: _Actor | None = None
+        for _ in range(max_moves):
+            options = self._options(current, preemptions)
+            if not options:
+                break
+            chosen = options[self._choose(len(options))]
+            if current is not None and chosen is not current and current.state == READY:
+                preemptions -= 1
+            current = chosen
+            self._move(chosen)
+        else:
+            return f"endless: no end after {max_moves} moves"
+        stuck = [actor for actor in self.actors if actor.state != DONE]
+        return "deadlock" if stuck else ""
+
+    def _options(self, current: _Actor | None, preemptions: int) -> list[_Actor]:
+        """Who may move, the thread that is moving first."""
+        ready = [actor for actor in self.actors if actor.state == READY and self._first(actor)]
+        if not ready:
+            return [each for each in self.actors if each.state == BLOCKED and each.may_time_out]
+        if current is not None and current.state == READY:
+            others = [actor for actor in ready if actor is not current]
+            return [current, *others] if preemptions > 0 else [current]
+        return ready
+
+    def _first(self, actor: _Actor) -> bool:
+        """Whether it has begun, or is the first of its twins that has not."""
+        twin = self._twins[actor.number]
+        return actor.begun or all(
+            other.begun
+            for other in self.actors[: actor.number]
+            if self._twins[other.number] == twin
+        )
+
+    def _choose(self, count: int) -> int:
+        if count == 1:
+            return 0
+        place = len(self.made)
+        choice = self.choices[place] if place < len(self.choices) else 0
+        if choice >= count:
+            raise ValueError("this replay does not belong to this scenario")
+        self.made.append((choice, count))
+        return choice
+
+    def _move(self, actor: _Actor) -> None:
+        if actor.state == BLOCKED:
+            actor.timed_out = True
+        actor.begun = True
+        actor.baton.release()
+        self.baton.acquire()
+        ended = f"! {actor.error!r}" if actor.error else "ends"
+        self.rows.append((actor.number, [ended if actor.state == DONE else actor.where]))
+
+    def close(self) -> None:
+        """Unwind every thread that has not ended."""
+        self.over = True
+        for actor in self.actors:
+            while actor.state != DONE:
+                actor.baton.release()
+                self.baton.acquire()
+
+
+def names(callers: Sequence[Callable[..., Any]]) -> list[str]:
+    plain = [getattr(call, "__name__", type(call).__name__) for call in callers]
+    return [
+        f"{name}#{plain[: n + 1].count(name)}" if plain.count(name) > 1 else name
+        for n, name in enumerate(plain)
+    ]
+
+
+def _source(what: str) -> str:
+    """Where the code under test stands: the innermost line outside this module and threading."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename in _INSIDE:
+        frame = frame.f_back
+    if not what:
+        return line(frame.f_code.co_filename, frame.f_lineno)
+    name = frame.f_code.co_filename.rpartition("/")[2]
+    return f"{name}:{frame.f_lineno} {frame.f_code.co_name}  {what}"
+
+
+_INSIDE = frozenset({__file__, threading.__file__})
+
+
+@contextmanager
+def cooperative_locks() -> Iterator[None]:
+    """Every lock that is made within is a cooperative one."""
+    threads: Any = threading
+    saved = {name: getattr(threads, name) for name in ("Lock", "RLock", "_allocate_lock")}
+    bound = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith("perkey.") and getattr(module, "allocate_lock", None) is _real_lock
+    ]
+    threads.Lock = threads._allocate_lock = CooperativeLock
+    threads.RLock = threads._PyRLock
+    for module in bound:
+        module.allocate_lock = CooperativeLock  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        for name, value in saved.items():
+            setattr(threads, name, value)
+        for module in bound:
+            module.allocate_lock = _real_lock  # type: ignore[attr-defined]
