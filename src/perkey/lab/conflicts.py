@@ -134,7 +134,9 @@ class Team:
         """The lease; whoever waits is woken at once when it is free, which favours the lock."""
         while True:
             try:
-                return await self.leases.acquire(REPORT, ttl=self.turn * 3, holder=name)
+                # Long enough that a busy machine loses no lease in a turn of milliseconds.
+                ttl = 3 * self.turn + 60
+                return await self.leases.acquire(REPORT, ttl=ttl, holder=name)
             except LeaseHeld:
                 turn = asyncio.get_running_loop().create_future()
                 self.queue.append(turn)

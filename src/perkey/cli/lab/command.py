@@ -8,12 +8,13 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from perkey.cli import exits, output
-from perkey.cli.lab import files, view
+from perkey.cli.lab import conflicts, files, view
 from perkey.cli.options import Json
 from perkey.errors import UsageError
 from perkey.lab import catalogue, running, stress
 
 app = App(name="lab", help_format="plaintext")
+app.command(conflicts.conflicts)
 
 MOST_ROUNDS = 1_000_000
 
