@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks import explore_peers
 from perkey.testing import explore, step
 
 REPEATS = 3
@@ -138,6 +139,7 @@ def main() -> None:
     show("the same, and one crash", lambda: crashed(4), 1, "aim 5 s")
     show("4 callers, each apart, 2 f., 2 c.", lambda: ours(4, False, **two), 1)
     peers()
+    explore_peers.main()
 
 
 if __name__ == "__main__":
