@@ -68,6 +68,23 @@ class _Base:
         check_hook(hook)
         self.core.observers.add(hook)
 
+    def trace(self, provider: Any = None, *, keys: bool = False) -> None:
+        """From now on, an OpenTelemetry span for each transaction; needs ``perkey[otel]``.
+
+        ``provider``: a tracer provider; None takes the program's own.  With ``keys`` the spans
+        say which keys; without, they never do.  Again replaces what was set before.
+        """
+        from perkey.drivers.spans import Spans
+
+        if self.core.spans is not None:
+            self.core.observers.remove(self.core.spans.hook)
+        self.core.spans = spans = Spans(self.core.backend.name, provider, keys)
+        self.core.observers.add(spans.hook)
+
+    def _watched(self, flow: steps.Flow[Any]) -> steps.Flow[Any]:
+        spans = self.core.spans
+        return flow if spans is None else spans.flow(flow)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.core.backend.name}>"
 
@@ -77,7 +94,7 @@ class Store(_Base):
 
     def run(self, flow: steps.Flow[Any]) -> Any:
         """Drive a flow of ``perkey.flows`` on this store."""
-        return threads.run(flow, self.core)
+        return threads.run(self._watched(flow), self.core)
 
     def transact(
         self,
@@ -208,7 +225,7 @@ class AsyncStore(_Base):
 
     async def run(self, flow: steps.Flow[Any]) -> Any:
         """Drive a flow of ``perkey.flows`` on this store."""
-        return await tasks.run(flow, self.core)
+        return await tasks.run(self._watched(flow), self.core)
 
     async def transact(
         self,

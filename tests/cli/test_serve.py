@@ -52,6 +52,8 @@ def test_what_is_served(perkey: Command, url: str, served: list[tuple[str, Setti
     )
     assert ran.json == {"url": "http://127.0.0.1:1", "tokens": False}
     assert served == [(url, Settings()), ("memory://", Settings(port=0, hosts=("a", "b")))]
+    assert perkey("serve", "--spans").code == 0
+    assert served[-1] == (url, Settings(spans=True))
 
 
 def test_how_much_is_kept(perkey: Command, served: list[tuple[str, Settings]]) -> None:

@@ -30,6 +30,9 @@ KEEP_VERSIONS = Limits().keep_versions
 EngineFile = Annotated[
     Path | None, Parameter(help="A Python file with @process(...) definitions to run.")
 ]
+Spans = Annotated[
+    bool, Parameter(negative="", help="OpenTelemetry spans for requests and transactions.")
+]
 Role = Annotated[Literal["read", "write", "admin"], Parameter(help="What it may do.")]
 Prefix = Annotated[
     tuple[str, ...],
@@ -48,6 +51,7 @@ def serve(
     keep_versions: KeepVersions = KEEP_VERSIONS,
     keep_seconds: KeepSeconds = None,
     engine: EngineFile = None,
+    spans: Spans = False,
     json: Json = False,
 ) -> int:
     """Serve a store over HTTP until SIGTERM or Ctrl-C.
@@ -69,7 +73,7 @@ def serve(
             "pip install 'perkey[server]'"
         ) from error
     logging.basicConfig(level=logging.WARNING, format="perkey: %(levelname)s %(name)s %(message)s")
-    settings = Settings(host=host, port=port, tokens=tokens, hosts=allow_host)
+    settings = Settings(host=host, port=port, tokens=tokens, hosts=allow_host, spans=spans)
 
     def started(address: str) -> None:
         if json:

@@ -43,6 +43,7 @@ from perkey.server.replies import ALWAYS
 from perkey.server.routes import Route, Table
 from perkey.server.services import Services
 from perkey.server.settings import Settings
+from perkey.server.spans import RequestSpans
 from perkey.stores import AsyncStore
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -82,7 +83,11 @@ def application(
     services = Services(store, settings or Settings(), clock)
     if processes is not None:
         services.hosted = Hosted(AsyncEngine(store, name=NAME, clock=clock), processes)
-    return Application(services, routes())
+    app = Application(services, routes())
+    if services.settings.spans:
+        app.spans = RequestSpans()
+        store.trace()
+    return app
 
 
 class _Slot:
@@ -123,6 +128,7 @@ class Application:
         self.table = Table([*table, *pages.ROUTES])
         services.routes = tuple(table)
         self._replaying = Replaying(services)
+        self.spans: RequestSpans | None = None
         self.running = 0
         self.failure: Exception | None = None
         """Why it did not start."""
@@ -143,7 +149,10 @@ class Application:
             return await _send(problems.answer(full), scope, send, close=True)
         slot = _Slot(self)
         try:
-            return await self._serve(scope, receive, send, slot)
+            if self.spans is None:
+                return await self._serve(scope, receive, send, slot)
+            with self.spans.request(scope):
+                return await self._serve(scope, receive, send, slot)
         finally:
             slot.release()
 
@@ -217,6 +226,8 @@ class Application:
         seconds = 0.0 if stream.begun else self.services.clock.monotonic() - began
         method = scope["method"] if path != "(none)" else "(none)"
         self.services.meters.count(method, path, response.status_code, seconds)
+        if self.spans is not None:
+            self.spans.answered(method, path, response.status_code)
         if stream.begun:
             # Its head is out, so no other may follow; the server closes what was not ended.
             return None

@@ -42,6 +42,8 @@ class Settings:
     """How long one send to an event stream may wait for its reader before it is ended."""
     ping_s: float = 15.0
     """The longest silence of an event stream."""
+    spans: bool = False
+    """Whether requests and transactions have OpenTelemetry spans, in the program's own provider."""
     stop_s: float = 5.0
     """How long running requests may take to finish once the server is told to stop."""
     engine_stop_s: float = 1.0
@@ -50,7 +52,8 @@ class Settings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int | float) and field.name != "port" and not value > 0:
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if number and field.name != "port" and not value > 0:
                 raise UsageError(f"expected {field.name} above 0, found {value!r}")
         if not 0 <= self.port <= 65_535:
             raise UsageError(f"expected a port from 0 to 65535, found {self.port}")

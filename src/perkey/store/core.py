@@ -45,6 +45,8 @@ class Core:
         self.clock = clock
         self.strict = strict
         self.observers = Observers(observers)
+        self.spans: Any = None
+        """What puts spans around transactions, where somebody asked for them."""
         self.lane = lane or threading.Lock()
         self._committer = Committer(backend, clock, self._report, self.lane)
         reader = backend.reader()
