@@ -11,6 +11,7 @@ NAME   ?= store
 # loadfile keeps a module's tests in one process, so module-wide fixtures are made once.
 PYTEST_ARGS ?= -n 2 --dist loadfile
 DEMO_ARGS ?=
+BENCH_ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
@@ -22,7 +23,7 @@ help:
 	@echo "make test              the whole test suite (TESTS=tests/unit for a part)"
 	@echo "make lint              ruff, its formatter, and the import contracts"
 	@echo "make types             mypy --strict over the library"
-	@echo "make bench NAME=store  one benchmark from benchmarks/"
+	@echo "make bench NAME=store  one benchmark from benchmarks/; NAME=all runs them all into RESULTS.md"
 	@echo "make docs              the documentation as HTML, into docs/_build/html"
 	@echo "make clean             remove everything that was built, .venv included"
 
@@ -55,7 +56,7 @@ types: $(STAMP)
 	@$(BIN)/mypy
 
 bench: $(BENCH_STAMP)
-	@$(BIN)/python -m benchmarks.$(NAME)
+	@$(BIN)/python -m benchmarks.$(NAME) $(BENCH_ARGS)
 
 docs: $(DOCS_STAMP)
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 import perkey
 from benchmarks.hand.loops import LOOPS, Loop, pause
 from benchmarks.hand.transfers import Transfers
+from benchmarks.records import record, rounds
 from benchmarks.store import four_kilobytes
 from perkey.store.transaction import Tx
 
 SECONDS = 1.0
-ROUNDS = 5
+ROUNDS = rounds(5)
 CALLERS = 6
 CLIENTS = 8
 ACCOUNTS = 200
@@ -112,7 +113,9 @@ def updating(store: perkey.Store) -> Callable[[int], int]:
 def show(what: str, pairs: list[tuple[Turn, Turn]], goal: str) -> None:
     ours = statistics.median(pair[0].rate for pair in pairs)
     theirs = statistics.median(pair[1].rate for pair in pairs)
-    ratio = statistics.median(first.rate / second.rate for first, second in pairs)
+    ratios = [first.rate / second.rate for first, second in pairs]
+    ratio = statistics.median(ratios)
+    record(what, ours, "/s", theirs=theirs, ratios=ratios, goal=goal)
     print(
         f"{what:<34}{ours:>9,.0f}/s{theirs:>9,.0f}/s{ratio:>7.2f}x  "
         f"{fairness(pairs, 0):>8}{fairness(pairs, 1):>10}{lost(pairs, 0):>7.0%}"

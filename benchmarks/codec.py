@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.pairs import compare, rate, show
+from benchmarks.records import record
 from perkey.flows.diff import diff
 from perkey.flows.merge import merge
 from perkey.store import codec
@@ -65,7 +66,9 @@ def main() -> None:
     first, second = (codec.decode(codec.encode(TASKS)) for _ in range(2))
     first["tasks"][3]["done"] = None
     second["tasks"].append({"id": "new"})
-    print(f"{'merge and diff of the tasks':<58}{rate(merged(TASKS, first, second), 200):>10,.0f}/s")
+    merging = rate(merged(TASKS, first, second), 200)
+    record("merge and diff of the tasks", merging, "/s")
+    print(f"{'merge and diff of the tasks':<58}{merging:>10,.0f}/s")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any
 
 import perkey
 from benchmarks.pairs import compare, show
+from benchmarks.records import record
 from perkey.clock import SYSTEM
 from perkey.engine import AsyncEngine, Context, EngineLimits, define, message
 
@@ -205,6 +206,7 @@ def waiting() -> None:
         return each, seconds, cpu, left
 
     each, seconds, cpu, left = asyncio.run(measure())
+    record(f"{WAITING:,} waiting instances, each", each / 1024, "KB")
     print(f"{f'{WAITING:,} instances that wait for a message':<58}{each / 1024:>10.1f} KB each")
     what = f"shutdown of {WAITING:,} waiting instances"
     print(f"{what:<58}{seconds:>10.2f} s, {cpu:.2f} s CPU, {left} left")

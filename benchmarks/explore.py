@@ -17,9 +17,10 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import explore_peers
+from benchmarks.records import record, rounds
 from perkey.testing import explore, step
 
-REPEATS = 3
+REPEATS = rounds(3)
 CUT = 60.0
 """Seconds after which the other tools are cut off."""
 
@@ -74,6 +75,7 @@ def show(name: str, run: Callable[[], str], repeats: int = REPEATS, target: str 
         note = run()
         wall.append(time.perf_counter() - start)
         cpu.append(time.process_time() - busy)
+    record(name, statistics.median(wall), "s", goal=target)
     times = f"{statistics.median(wall):>8.2f} s {statistics.median(cpu):>8.2f} s cpu"
     print(f"{name:<44}{times}  {note}  {target}".rstrip(), flush=True)
 

@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import lock_peers
+from benchmarks.records import record, rounds
 from perkey import KeyedLocks, Sections
 
 KEYS = [f"order-{number:05}" for number in range(16)] * 32
-ROUNDS = 151
+ROUNDS = rounds(151)
 CROWD = 8
 CROWD_KEYS = 1000
-CROWD_ROUNDS = 15
+CROWD_ROUNDS = rounds(15)
 CROWD_ENTRIES = 2000
 """Entries of one thread in one round."""
 WAIT = 5.0
@@ -211,8 +212,12 @@ def measure(
             print(f"{row.name:<40}{'not installed':>18}")
             continue
         cost = statistics.median(a for a, _ in pairs[number]) / len(KEYS) * 1e9
-        ratio = statistics.median(a / b for a, b in pairs[number])
+        ratios = [a / b for a, b in pairs[number]]
+        ratio = statistics.median(ratios)
         found[row.name] = (cost, ratio)
+        goal = "" if row.budget is None else f"at most {row.budget:.1f}x"
+        bare_cost = statistics.median(b for _, b in pairs[number]) / len(KEYS) * 1e9
+        record(f"{row.name} (cost)", cost, "ns", theirs=bare_cost, ratios=ratios, goal=goal)
         print(line(row, cost, ratio, found))
     return found
 
@@ -344,10 +349,10 @@ def crowd() -> None:
         except ImportError:
             print(f"{name:<38}{'not installed':>20}")
             continue
-        print(f"{name:<38}{against_global(enter, globe)}   {budget}")
+        print(f"{name:<38}{against_global(name, enter, globe)}   {budget}")
 
 
-def against_global(enter: Any, globe: Any) -> str:
+def against_global(name: str, enter: Any, globe: Any) -> str:
     """One row of the crowd: short sections, then sections that wait for I/O."""
     short = [(Crowd(enter).run(), Crowd(lambda key: globe).run()) for _ in range(CROWD_ROUNDS)]
     waits, worst = [], []
@@ -356,9 +361,12 @@ def against_global(enter: Any, globe: Any) -> str:
         waits.append((watched.run(True), Crowd(lambda key: globe, 100e-6, 100).run(True)))
         worst.append(max(watched.worst))
     text = ""
-    for pairs in (short, waits):
+    for what, pairs in (("short", short), ("waiting inside", waits)):
         cost = statistics.median(a for a, _ in pairs) * 1e9
-        ratio = statistics.median(a / b for a, b in pairs)
+        ratios = [a / b for a, b in pairs]
+        ratio = statistics.median(ratios)
+        globally = statistics.median(b for _, b in pairs) * 1e9
+        record(f"crowd, {what}: {name} (cost)", cost, "ns", theirs=globally, ratios=ratios)
         text += f"{cost:>9,.0f} ns {ratio:>6.2f}x  "
     return f"{text}{statistics.median(worst) * 1e3:>9.1f} ms"
 

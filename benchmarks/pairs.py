@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-ROUNDS = 7
+from benchmarks.records import record, rounds
+
+ROUNDS = rounds(7)
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,8 @@ class Pair:
     ours: float
     theirs: float
     ratio: float
+    ratios: tuple[float, ...] = ()
+    """Of the single pairs."""
 
 
 def rate(use: Callable[[int], object], count: int) -> float:
@@ -46,9 +50,11 @@ def compare(
         ours=statistics.median(first for first, _ in pairs),
         theirs=statistics.median(second for _, second in pairs),
         ratio=statistics.median(first / second for first, second in pairs),
+        ratios=tuple(first / second for first, second in pairs),
     )
 
 
 def show(what: str, pair: Pair, goal: str) -> None:
     """One line a comparison."""
+    record(what, pair.ours, "/s", theirs=pair.theirs, ratios=pair.ratios, goal=goal)
     print(f"{what:<58}{pair.ours:>10,.0f}/s {pair.theirs:>10,.0f}/s {pair.ratio:>7.2f}x   {goal}")
