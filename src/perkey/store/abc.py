@@ -85,3 +85,33 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Give everything back; more than once is harmless."""
+
+
+class Listener(Protocol):
+    """Word that other processes have committed something: a reason to look, nothing to rely on.
+
+    ``wait`` and ``close`` belong to one thread, ``stop`` may be called by any.
+    """
+
+    def wait(self, seconds: float) -> bool:
+        """Whether word came within ``seconds``; returns early after ``stop``.
+
+        Raises ``StoreUnavailable`` when none can come any more.
+        """
+
+    def stop(self) -> None:
+        """Let ``wait`` return."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+@runtime_checkable
+class Listens(Protocol):
+    """A backend that can do better than to be asked again and again."""
+
+    def listen(self) -> Listener | None:
+        """A new listener on a connection of its own; None where none can be relied on.
+
+        May be called by any thread.  Raises ``StoreError``.
+        """

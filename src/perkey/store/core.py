@@ -20,6 +20,7 @@ from perkey.store.committer import Committer
 from perkey.store.keys import DOCUMENTS, names_of
 from perkey.store.lane import Lane
 from perkey.store.limits import check_keys, seconds
+from perkey.store.listening import Listening
 from perkey.store.transaction import Outcome, Transaction
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ class Core:
         self._reader = reader or backend
         self._lane = Lane(threading.Lock() if reader else self.lane)
         self._wakers = Calls[None]()
+        self._listening = Listening(backend, self._wakers)
         self.closed = False
         self.forked = False
         self._closing = threading.Lock()
@@ -158,7 +160,9 @@ class Core:
     def on_commit(self, owner: object, wake: Callable[[None], None]) -> Callable[[], object]:
         """Call ``wake(None)`` after each commit of this process, and at close, for as long as
         ``owner`` lives; returns the undo.  ``wake`` must not refer to ``owner``."""
-        return self._wakers.add(owner, wake)
+        undo = self._wakers.add(owner, wake)
+        self._listening.start()
+        return undo
 
     def before_commit(self, owner: object, look: Callable[[Backend], None]) -> Callable[[], object]:
         """Call ``look`` once with the backend, right before the next commit of this process."""
@@ -199,6 +203,7 @@ class Core:
             self._committer.close()
             self._lane.close()
             self.wake_watchers()
+            self._listening.close()
             with self.lane:
                 if self._reader is not self.backend:
                     self._reader.close()

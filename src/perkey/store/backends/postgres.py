@@ -8,25 +8,20 @@ the batch is evaluated again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import psycopg
 from psycopg import errors as pg
 
 from perkey.clock import Clock
-from perkey.errors import (
-    SchemaMismatch,
-    StoreError,
-    StoreUnavailable,
-    Timeout,
-    UsageError,
-)
-from perkey.store.abc import Backend
+from perkey.errors import SchemaMismatch, StoreError, Timeout, UsageError
+from perkey.store.abc import Backend, Listener
 from perkey.store.backends import postgres_queries as sql
-from perkey.store.backends.postgres_arrays import adapt, byteas
-from perkey.store.backends.postgres_wire import Wire
+from perkey.store.backends.postgres_arrays import byteas
+from perkey.store.backends.postgres_link import Link
+from perkey.store.backends.postgres_listen import listener
 from perkey.store.evaluate import Batch, Unit
 from perkey.store.examine import Found
 from perkey.store.keys import Key, keeps_history
@@ -35,13 +30,8 @@ from perkey.store.record import Page, Record, Walk
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
-T = TypeVar("T")
-
 RETRIED = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 """Another transaction was first; nothing was written, evaluate again."""
-
-OWN_OPTIONS = {"prepare"}
-"""URL options that are ours; all others go to libpq (``sslmode``, ``sslrootcert``, ...)."""
 
 DURABILITY = {
     "on": "flushed to the server's disk (and a synchronous standby) before the call returns",
@@ -65,94 +55,8 @@ class PostgresBackend:
         self.limits = limits
         self._location = location
         self._clock = clock
-        self._connection: psycopg.Connection[Any] | None = None
-        self._wire: Wire | None = None
+        self._link = Link(location, limits)
         self._latest = 0
-
-    # --------------------------------------------------------------------- connection
-
-    def _connected(self) -> psycopg.Connection[Any]:
-        """The connection, made again if it was lost."""
-        if self._connection is not None and self._connection.closed:
-            self._hang_up()
-        if self._connection is None:
-            self._connection = self._connect()
-        return self._connection
-
-    def _connect(self) -> psycopg.Connection[Any]:
-        place = self._location
-        options = {k: v for k, v in place.options.items() if k not in OWN_OPTIONS}
-        prepare = place.option("prepare", ("yes", "no"), "yes") == "yes"
-        seconds = max(1, int(self.limits.timeout_s))
-        settings: dict[str, Any] = {
-            "connect_timeout": min(seconds, 10),
-            "application_name": "perkey",
-            "keepalives_idle": 5,
-            "keepalives_interval": 5,
-            "keepalives_count": 3,
-            "tcp_user_timeout": seconds * 1000,
-            **options,
-        }
-        try:
-            connection = psycopg.connect(
-                host=place.host or None,
-                port=place.port,
-                user=place.user,
-                password=place.password,
-                dbname=place.path or None,
-                autocommit=True,
-                prepare_threshold=5 if prepare else None,
-                **settings,
-            )
-        except psycopg.Error as error:
-            raise StoreUnavailable(
-                f"PostgreSQL at {place} cannot be reached: {self._said(error)}"
-            ) from None
-        adapt(connection)
-        return connection
-
-    def _said(self, error: BaseException) -> str:
-        """The server's words, without a password that may stand in them."""
-        said = " ".join(str(error).split()) or type(error).__name__
-        password = self._location.password
-        return said.replace(password, "***") if password else said
-
-    @contextmanager
-    def _translating(self) -> Iterator[None]:
-        try:
-            yield
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            self._drop_if_broken()
-            raise StoreUnavailable(
-                f"PostgreSQL at {self._location} did not answer: {self._said(error)}"
-            ) from error
-        except psycopg.Error as error:
-            self._drop_if_broken()
-            raise StoreError(
-                f"PostgreSQL at {self._location} refused: {self._said(error)}"
-            ) from error
-
-    def _drop_if_broken(self) -> None:
-        connection = self._connection
-        if connection is not None and (connection.broken or connection.closed):
-            self._hang_up()
-
-    def _hang_up(self) -> None:
-        if self._connection is not None:
-            with suppress(psycopg.Error):
-                self._connection.close()
-        self._connection = None
-
-    def _reading(self, use: Callable[[psycopg.Connection[Any]], T]) -> T:
-        """Read, once more on a new connection if the old one turns out to be gone."""
-        try:
-            with self._translating():
-                return use(self._connected())
-        except StoreUnavailable:
-            if self._connection is not None:
-                raise
-        with self._translating():
-            return use(self._connected())
 
     # ------------------------------------------------------------------------- writing
 
@@ -164,7 +68,7 @@ class PostgresBackend:
                 outcomes = self._attempt(batch)
             except RETRIED as error:
                 batch.committing = None
-                self._rollback()
+                self._link.rollback()
                 if attempt >= max(self.limits.attempts, 20):
                     raise StoreError(
                         f"PostgreSQL could not order this commit among others: {error}"
@@ -180,7 +84,7 @@ class PostgresBackend:
             heads, now = self._locked(batch)
             unit = batch.evaluate(heads, now, self._find_op)
             if unit.settled or not unit.writes:
-                self._rollback()
+                self._link.rollback()
                 return unit.outcomes
             # The rows are locked, so what has not landed by now never will.
             batch.doubts.clear()
@@ -190,13 +94,13 @@ class PostgresBackend:
             raise
         except pg.LockNotAvailable as error:
             batch.committing = None
-            self._rollback()
+            self._link.rollback()
             raise Timeout(
                 "another transaction held a declared key until the time was up; nothing was done"
             ) from error
         except psycopg.Error as error:
             self._undo(batch, error)
-            with self._translating():
+            with self._link.translating():
                 raise
         except BaseException:
             self._undo(batch, None)
@@ -207,42 +111,28 @@ class PostgresBackend:
         try:
             return self._lock(batch)
         except psycopg.OperationalError as error:
-            alive = self._connection is not None and not self._connection.broken
+            alive = self._link.connection is not None and not self._link.connection.broken
             if alive and not isinstance(error, pg.AdminShutdown | pg.CrashShutdown):
                 raise
-        self._hang_up()
+        self._link.hang_up()
         return self._lock(batch)
 
     def _lock(self, batch: Batch) -> tuple[dict[Key, Record | None], int]:
         """Begin, lock the heads in key order, and read them and the time under the lock."""
         keys = batch.keys
-        connection = self._fresh()
+        connection = self._link.fresh()
         left = self.limits.timeout_s
         if batch.deadline is not None:
             left = batch.deadline - self._clock.monotonic()
         if left <= 0:
             raise Timeout("the time was up before the store was asked; nothing was done")
         wanted = b"%d" % max(1, int(left * 1000)), byteas(map(str.encode, keys))
-        _, answer = self._wired(connection).ask((sql.BEGIN, ()), (sql.LOCKED_HEADS, wanted))
+        _, answer = self._link.wire(connection).ask((sql.BEGIN, ()), (sql.LOCKED_HEADS, wanted))
         now, found = sql.locked(answer)
         heads: dict[Key, Record | None] = dict.fromkeys(keys)
         heads.update((Key(record.key), record) for record in found)
         self._latest = max(self._latest, now)
         return heads, self._latest
-
-    def _wired(self, connection: psycopg.Connection[Any]) -> Wire:
-        if self._wire is None or self._wire.connection is not connection:
-            prepare = self._location.options.get("prepare", "yes") == "yes"
-            self._wire = Wire(connection, prepare=prepare)
-        return self._wire
-
-    def _fresh(self) -> psycopg.Connection[Any]:
-        """A connection that is certainly not inside an earlier transaction."""
-        connection = self._connected()
-        if _disturbed(connection):
-            self._rollback()
-            connection = self._connected()
-        return connection
 
     def _commit(self, batch: Batch, unit: Unit, heads: dict[Key, Record | None]) -> None:
         """Write a unit's last record per key and all its versions, and commit, in one trip."""
@@ -253,17 +143,20 @@ class PostgresBackend:
             head = sql.NEW if heads.get(Key(record.key)) is None else sql.MOVED
             kind = head if record is last[record.key] else 0
             kinds.append(kind + sql.KEPT * keeps_history(record.key))
-        connection = self._connected()
+        connection = self._link.connected()
         write = sql.WRITE, sql.columns(unit.writes, kinds)
-        wire = self._wired(connection)
+        wire = self._link.wire(connection)
         batch.committing = unit
         if self._retains(kept):
             wire.ask(write)
             with connection.pipeline():
                 self._retain(connection, kept)
                 connection.execute("COMMIT")
+            batch.committing = None
+            with suppress(psycopg.Error):
+                wire.ask(then=(sql.TELL, ()))
         else:
-            wire.ask(write, (sql.COMMIT, ()))
+            wire.ask(write, (sql.COMMIT, ()), then=(sql.TELL, ()))
         batch.committing = None
 
     def _retains(self, kept: Sequence[Record]) -> bool:
@@ -295,7 +188,7 @@ class PostgresBackend:
 
     def _undo(self, batch: Batch, error: psycopg.Error | None) -> None:
         """Roll back; the batch stays in doubt only if the server may have its COMMIT."""
-        connection = self._connection
+        connection = self._link.connection
         alive = connection is not None and not (connection.broken or connection.closed)
         if alive and error is not None and error.sqlstate is not None:
             batch.committing = None  # the server itself said no
@@ -304,22 +197,10 @@ class PostgresBackend:
             assert connection is not None
             with suppress(psycopg.Error):
                 connection.close()
-        self._rollback()
-
-    def _rollback(self) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        try:
-            if not (connection.broken or connection.closed):
-                connection.execute("ROLLBACK")
-                return
-        except psycopg.Error:
-            pass
-        self._hang_up()
+        self._link.rollback()
 
     def _find_op(self, key: str, version: int) -> str | None:
-        row = self._connected().execute(sql.FIND_OP, (key.encode(), version)).fetchone()
+        row = self._link.connected().execute(sql.FIND_OP, (key.encode(), version)).fetchone()
         return None if row is None else str(row[0])
 
     # ------------------------------------------------------------------------- reading
@@ -330,29 +211,29 @@ class PostgresBackend:
         return self._latest
 
     def now_ms(self) -> int:
-        return self._not_before(self._reading(lambda c: c.execute(sql.NOW).fetchone()))
+        return self._not_before(self._link.reading(lambda c: c.execute(sql.NOW).fetchone()))
 
     def read(self, keys: Sequence[Key]) -> list[Record | None]:
         wanted = byteas(map(str.encode, keys))
-        rows = self._reading(lambda c: c.execute(sql.HEADS, (wanted,)).fetchall())
+        rows = self._link.reading(lambda c: c.execute(sql.HEADS, (wanted,)).fetchall())
         heads = {record.key: record for record in map(sql.record, rows)}
         return [heads.get(key) for key in keys]
 
     def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
         low = prefix.encode()
         bounds = {"low": low, "after": after.encode(), "high": sql.past(low), "limit": limit}
-        rows = self._reading(lambda c: c.execute(sql.SCAN, bounds).fetchall())
+        rows = self._link.reading(lambda c: c.execute(sql.SCAN, bounds).fetchall())
         return [sql.record(row) for row in rows]
 
     def walk(self, cursor: str, limit: int) -> Walk:
         bounds = (cursor.encode(), limit)
-        rows = self._reading(lambda c: c.execute(sql.WALK, bounds).fetchall())
+        rows = self._link.reading(lambda c: c.execute(sql.WALK, bounds).fetchall())
         found = [sql.record(row) for row in rows]
         return Walk(found, found[-1].key if len(found) == limit else "")
 
     def history(self, key: str, after: int, limit: int) -> list[Record]:
         bounds = (key.encode(), after, limit)
-        rows = self._reading(lambda c: c.execute(sql.HISTORY, bounds).fetchall())
+        rows = self._link.reading(lambda c: c.execute(sql.HISTORY, bounds).fetchall())
         return [sql.record(row) for row in rows]
 
     def changes(self, prefix: str, cursor: str, limit: int) -> Page:
@@ -365,14 +246,14 @@ class PostgresBackend:
             rows = connection.execute(sql.CHANGES, bounds).fetchall()
             return rows, bool(gap and gap[0])
 
-        rows, gap = self._reading(look)
+        rows, gap = self._link.reading(look)
         cursors = [_cursor(row[0], row[1]) for row in rows]
         end = cursors[-1] if cursors else _cursor(xid, seq)
         records = [sql.record(row[2:]) for row in rows]
         return Page(records, cursors, end, gap, live=len(rows) < limit)
 
     def cursor(self, prefix: str) -> str:
-        row = self._reading(lambda c: c.execute(sql.END).fetchone())
+        row = self._link.reading(lambda c: c.execute(sql.END).fetchone())
         assert row is not None
         return _cursor(row[0], 0)
 
@@ -380,8 +261,8 @@ class PostgresBackend:
 
     def prepare(self) -> None:
         """Make or migrate the schema under an advisory lock, and read what is promised."""
-        with self._translating():
-            connection = self._connected()
+        with self._link.translating():
+            connection = self._link.connected()
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (sql.LOCK_ID,))
                 self._migrate(connection)
@@ -398,7 +279,7 @@ class PostgresBackend:
             row = connection.execute(sql.SCHEMA_VERSION).fetchone()
             return 0 if row is None else int(row[0])
 
-        return self._reading(look)
+        return self._link.reading(look)
 
     def _migrate(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(sql.FACTS_TABLE)
@@ -415,14 +296,20 @@ class PostgresBackend:
             connection.execute("DELETE FROM perkey_facts")
             connection.execute("INSERT INTO perkey_facts VALUES (%s)", (len(sql.STEPS),))
 
+    def listen(self) -> Listener | None:
+        """Word of what other processes commit; None behind a pooler, or where it is not wanted."""
+        return listener(self._link.another(), lambda: self._link.pid)
+
     def reader(self) -> Backend | None:
         return PostgresBackend(self._location, self.limits, self._clock)
 
     def describe(self) -> dict[str, str]:
-        row = self._reading(lambda c: c.execute(sql.DESCRIBE).fetchone())
+        row = self._link.reading(lambda c: c.execute(sql.DESCRIBE).fetchone())
         assert row is not None
         names = ("server", "synchronous_commit", "fsync", "full_page_writes", "records", "versions")
         facts = dict(zip(names, map(str, row), strict=True))
+        pooler = "in between: nothing is prepared, watchers look by themselves"
+        facts["pooler"] = pooler if self._link.pooled else "none"
         return {"place": str(self._location), "schema": str(len(sql.STEPS)), **facts}
 
     def concerns(self) -> list[str]:
@@ -443,22 +330,7 @@ class PostgresBackend:
         return found
 
     def close(self) -> None:
-        self._hang_up()
-
-
-def _disturbed(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the server has hung up, or a transaction of ours was interrupted half way.
-
-    Whatever else has arrived unasked is read and dropped, so that it answers nothing.
-    """
-    if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-        return True
-    try:
-        connection.pgconn.consume_input()
-        connection.pgconn.is_busy()
-    except psycopg.Error:
-        return True
-    return bool(connection.broken)
+        self._link.hang_up()
 
 
 def _cursor(xid: str, seq: int) -> str:

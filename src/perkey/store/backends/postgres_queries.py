@@ -36,6 +36,15 @@ STEPS = (
 )
 """One step a schema version, from an empty database to today's."""
 
+CHANNEL = "perkey"
+EARS = LOCK_ID + 1
+"""The advisory lock that listeners share.  A commit that cannot have it tells them."""
+LISTEN = f"LISTEN {CHANNEL}"
+ATTEND = f"SELECT pg_advisory_lock_shared({EARS})"
+# In a transaction of its own, after the commit: telling takes a lock on all databases until its
+# transaction ends, and this one has nothing to flush.
+TELL = f"SELECT pg_notify('{CHANNEL}', '') WHERE NOT pg_try_advisory_xact_lock({EARS})".encode()
+
 FACTS_TABLE = "CREATE TABLE IF NOT EXISTS perkey_facts (schema_version int NOT NULL)"
 HAS_FACTS = "SELECT to_regclass('perkey_facts')"
 SCHEMA_VERSION = "SELECT schema_version FROM perkey_facts"

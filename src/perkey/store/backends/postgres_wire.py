@@ -17,6 +17,8 @@ from psycopg.waiting import Ready, Wait
 
 Ask = tuple[bytes, Sequence[bytes]]
 """A statement with ``$1``, ``$2`` ..., and its parameters in binary."""
+_SHORT = (b"BEGIN", b"COMMIT")
+"""What is not worth preparing."""
 _FAILED = ExecStatus.FATAL_ERROR
 _SYNC = ExecStatus.PIPELINE_SYNC
 _ABORTED = ExecStatus.PIPELINE_ABORTED
@@ -32,15 +34,19 @@ class Wire:
         self._known: dict[bytes, bytes] = {}
         """Statement -> the name under which this session has it prepared."""
 
-    def ask(self, *asks: Ask) -> list[PGresult]:
+    def ask(self, *asks: Ask, then: Ask | None = None) -> list[PGresult]:
         """All of these in one round trip; an answer each.
 
         Raises what the server says to the first one that it refuses; those behind it were not
-        run.  After any other error the connection must be closed.
+        run.  After any other error the connection must be closed.  ``then`` goes last, and whether
+        it is refused is of no importance.
         """
+        counting = len(asks)
+        if then is not None:
+            asks = (*asks, then)
         if self._prepare:
-            for statement, parameters in asks:
-                if parameters and statement not in self._known:
+            for statement, _ in asks:
+                if statement not in self._known and statement not in _SHORT:
                     self._get_ready(statement)
         pgconn = self.connection.pgconn
         pgconn.enter_pipeline_mode()
@@ -54,10 +60,10 @@ class Wire:
         pgconn.pipeline_sync()
         results = self.connection.wait(_answers(pgconn))
         pgconn.exit_pipeline_mode()
-        for result in results:
+        for result in results[:counting]:
             if result.status in (_FAILED, _ABORTED):
                 raise _error(result)
-        return results
+        return results[:counting]
 
     def _get_ready(self, statement: bytes) -> None:
         name = b"perkey_%d" % len(self._known)
