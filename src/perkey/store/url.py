@@ -87,6 +87,17 @@ BACKENDS: dict[str, tuple[str, str]] = {
 """Scheme -> (module with ``open_backend(location, limits, clock)``, the extra it needs)."""
 
 
+_UNTRIED = (
+    "its conditional writes could not be tried against a real server, and perkey offers no store "
+    "that was not: use {instead}, or an s3:// store whose conditions the probe accepts "
+    "(docs/decisions/backends.md says why)"
+)
+_GOOGLE = _UNTRIED.format(instead="postgresql:// (Cloud SQL, AlloyDB)")
+_AZURE = _UNTRIED.format(instead="postgresql:// (Azure Database)")
+REFUSED = {"gs": _GOOGLE, "gcs": _GOOGLE, "az": _AZURE, "azure": _AZURE, "abfs": _AZURE}
+"""Schemes that people will look for and that are not there, with the reason."""
+
+
 def parse(url: str) -> Location:
     """Split ``url``; raises ``UsageError`` with what was expected."""
     if not isinstance(url, str) or "://" not in url:
@@ -117,6 +128,8 @@ def open_backend(url: str, limits: Limits, clock: Clock) -> Backend:
     """Open and probe the backend that ``url`` names."""
     location = parse(url)
     found = BACKENDS.get(location.scheme)
+    if location.scheme in REFUSED:
+        raise UsageError(f"{location.scheme}:// is not supported: {REFUSED[location.scheme]}")
     if found is None:
         raise UsageError(
             f"no store is called {location.scheme}://; known are "
