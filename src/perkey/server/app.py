@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -12,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from perkey.clock import SYSTEM, Clock
 from perkey.engine import AsyncEngine
 from perkey.errors import LimitExceeded, PerkeyError
+from perkey.locks import KeyedLocks, Sections
 from perkey.server import (
     accounts,
     boards,
@@ -74,13 +75,15 @@ def application(
     *,
     clock: Clock = SYSTEM,
     processes: Processes | None = None,
+    locks: Mapping[str, Sections | KeyedLocks] | None = None,
 ) -> Application:
     """The ASGI application on an open store; the caller closes the store, after it has ended.
 
     With ``processes`` an engine runs them on the same store; ``NotSupported`` where the store
-    cannot hold one.
+    cannot hold one.  ``locks`` of this process are shown on the page by the names given here.
     """
     services = Services(store, settings or Settings(), clock)
+    services.locks = locks or {}
     if processes is not None:
         services.hosted = Hosted(AsyncEngine(store, name=NAME, clock=clock), processes)
     app = Application(services, routes())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perkey.clock import Clock
 from perkey.flows.documents import Book
+from perkey.locks import KeyedLocks, Sections
 from perkey.server.feed import Feed
 from perkey.server.hosting import Hosted
 from perkey.server.identity import Tokens
@@ -31,6 +32,8 @@ class Services:
         self.pulse = Pulse(store, self.feed, self.meters, clock)
         self.hosted: Hosted | None = None
         """The engine that this server runs, if it runs one."""
+        self.locks: Mapping[str, Sections | KeyedLocks] = {}
+        """In-process locks that the application wants to see on the page, by a name of its own."""
         self.stopping = asyncio.Event()
         """Set when the server was told to stop: nobody waits for anything any more."""
         self.routes: Sequence[Route] = ()

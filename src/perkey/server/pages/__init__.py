@@ -6,7 +6,17 @@ first page is asked for.
 
 from __future__ import annotations
 
-from perkey.server.pages import compare, documents, overview, signing, statics
+from perkey.server.pages import (
+    compare,
+    documents,
+    engine,
+    ledger,
+    overview,
+    process,
+    runs,
+    signing,
+    statics,
+)
 from perkey.server.routes import Route
 
 UNDER = b"/ui"
@@ -16,6 +26,10 @@ ROUTES: list[Route] = [
     *overview.ROUTES,
     *documents.ROUTES,
     *compare.ROUTES,
+    *runs.ROUTES,
+    *ledger.ROUTES,
+    *engine.ROUTES,
+    *process.ROUTES,
     *signing.ROUTES,
     *statics.ROUTES,
 ]

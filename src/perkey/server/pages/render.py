@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ def environment() -> Environment:
     made.filters["size"] = size
     made.filters["money"] = decimal
     made.filters["count"] = count
-    made.filters["js"] = lambda value: json.dumps(value, ensure_ascii=False)
+    made.filters["duration"] = duration
     return made
 
 
@@ -90,6 +90,13 @@ def size(octets: int) -> str:
 def count(number: int, one: str, many: str = "") -> str:
     """``1 task``, ``2 tasks``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time for people, as the page's script says it too."""
+    if seconds < 90:
+        return f"{math.ceil(seconds)} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"
 
 
 @functools.cache
