@@ -207,3 +207,29 @@ def test_weak_dictionaries_are_seen_into() -> None:
         result.assert_holds()
         plain = explore(Weak, [caller] * 2, always=lambda weak: weak.most <= 1, prune="none")
         plain.assert_holds()
+
+
+class Bell:
+    """Whoever waits leaves the method that wakes it; from Python 3.12 its type has another name."""
+
+    def __init__(self) -> None:
+        self.wake: list[Any] = []
+
+    async def waits(self) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self.wake.append(future.set_result)
+        await future
+
+    async def rings(self) -> None:
+        await step("walk")
+        for each in self.wake:
+            each(None)
+        self.wake.clear()
+
+
+def test_the_method_of_a_future_is_seen_into() -> None:
+    found = explore(Bell, [Bell.waits, Bell.rings])
+    assert found.assert_fails("deadlock")  # it rings before anybody waits
+    plain = explore(Bell, [Bell.waits, Bell.rings], prune="none", stop_at_failure=False)
+    merged = explore(Bell, [Bell.waits, Bell.rings], stop_at_failure=False)
+    assert plain.schedules >= merged.schedules

@@ -7,6 +7,7 @@ import pytest
 from perkey.lab import catalogue, running
 from perkey.lab.catalogue import Chosen
 from perkey.lab.examine import Report
+from tests.lab import page
 
 EVERYTHING = catalogue.choose([])
 WRONG = [each for each in EVERYTHING if catalogue.find(each)[1].kind == "wrong"]
@@ -108,3 +109,27 @@ def test_the_reports_come_as_they_are_done() -> None:
     found = running.everything(chosen, 1, jobs=1, done=lambda each: heard.append(each.variant.name))
     assert heard == [each.variant.name for each in found]
     assert heard == ["check-then-set", "compare-and-swap"]
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def test_the_page_shows_what_the_lab_finds(reports: Reports) -> None:
+    """``python -m tests.lab.page`` makes it anew."""
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert text == page.made_anew(text, reports)
+    assert page.PLOT.read_text(encoding="utf-8") == page.plotted()
+
+
+def test_the_page_shows_each_failure(reports: Reports) -> None:
+    shown = {found[2] for found in page.BLOCK.finditer(page.PAGE.read_text(encoding="utf-8"))}
+    for scenario in catalogue.SCENARIOS:
+        assert scenario in shown
+        assert any(name.startswith(f"{scenario}/") for name in shown)
+
+
+def test_a_page_that_was_changed_by_hand_is_seen(reports: Reports) -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert "24 of 78" in text
+    changed = text.replace("24 of 78", "2 of 78")
+    assert page.made_anew(changed, reports) == text

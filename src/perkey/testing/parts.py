@@ -328,6 +328,8 @@ def find(kind: type) -> Parts | Special:
         return known[kind]
     if issubclass(kind, msgspec.Struct):
         return _struct
+    if issubclass(kind, types.BuiltinFunctionType):
+        return _builtin  # from Python 3.12, bound methods of some classes have a type of their own
     base: type = kind
     while base not in known:
         if base is object:
