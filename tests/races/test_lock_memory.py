@@ -1,9 +1,13 @@
-"""A hundred thousand distinct keys leave flat memory and an empty table."""
+"""A hundred thousand distinct keys leave flat memory and an empty table.
+
+``PERKEY_LOCK_KEYS=1000000 make test TESTS=tests/races/test_lock_memory.py`` takes a million.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sys
 from typing import Any
 
@@ -11,7 +15,7 @@ import pytest
 
 from perkey import KeyedLocks, Publisher, Sections
 
-KEYS = 100_000
+KEYS = int(os.environ.get("PERKEY_LOCK_KEYS", "100000"))
 """A block a key would be twelve times what an array may remember, and more than all noise."""
 VISITED = 10_000
 """Keys at which two tasks meet, which takes longer; a block a key still shows."""
