@@ -1,0 +1,179 @@
+"""Conditional PUTs of 4 KB over HTTP, in one run: ``python -m benchmarks.server``.
+
+Each client owns a document and replaces it, on the condition that it still is the version that it
+got last.  ``perkey serve`` commits durably, with history, to a SQLite file at ``synchronous=FULL``.
+Beside it: the same framework (Starlette on uvicorn, with the same parser and loop) that reads the
+body and does nothing; and etcd behind its own gRPC gateway, a transaction that compares the
+revision and puts.  All take turns, so a busy machine slows all; medians are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from benchmarks.http_load import Next, Turn, turn
+from benchmarks.store import four_kilobytes
+from tests.servers.base import Server, http_get
+from tests.servers.etcd import Etcd
+from tests.servers.perkey_http import PerkeyHttp
+
+CLIENTS = (6, 64)
+SECONDS = 1.5
+ROUNDS = 7
+GOALS = {"bare": 0.4, "etcd": 5.0}
+BODY = json.dumps(four_kilobytes()).encode()
+
+BARE = """
+import sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+async def put(request):
+    await request.body()
+    return Response(b'{}', media_type="application/json")
+
+app = Starlette(routes=[Route("/documents/{key}", put, methods=["PUT"]),
+                        Route("/health", lambda request: Response(b"ok"))])
+uvicorn.run(app, port=int(sys.argv[1]), http="httptools", loop="uvloop", ws="none",
+            log_level="critical", access_log=False)
+"""
+
+
+class Bare(Server):
+    """The framework, doing no work."""
+
+    name = "bare"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @staticmethod
+    def version() -> str:
+        return "of this environment"
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", BARE, str(self.port)]
+
+    def ready(self) -> bool:
+        return http_get(self.port, "/health")[0] == 200
+
+
+def _request(method: str, path: str, headers: str, body: bytes) -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def perkey_client(number: int) -> Next:
+    """Replaces one document, on the tag of the answer before."""
+    path = f"/v1/documents/bench-{os.getpid()}-{time.monotonic_ns()}-{number}"
+
+    def following(head: bytes, body: bytes) -> bytes:
+        if not head:
+            return _request("PUT", path, "If-None-Match: *\r\n", BODY)
+        assert head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")), head + body
+        at = head.index(b"etag: ")
+        tag = head[at + 6 :].partition(b"\r\n")[0].decode()
+        return _request("PUT", path, f"If-Match: {tag}\r\n", BODY)
+
+    return following
+
+
+def bare_client(number: int) -> Next:
+    """Sends the same bytes to a server that does nothing with them."""
+    path = f"/documents/bench-{number}"
+    ready = _request("PUT", path, 'If-Match: "1"\r\n', BODY)
+
+    def following(head: bytes, body: bytes) -> bytes:
+        assert not head or head.startswith(b"HTTP/1.1 200"), head + body
+        return ready
+
+    return following
+
+
+def etcd_client(number: int) -> Next:
+    """Puts one key if its revision is that of the answer before."""
+    key = base64.b64encode(f"bench-{time.monotonic_ns()}-{number}".encode()).decode()
+    value = base64.b64encode(BODY).decode()
+
+    def following(head: bytes, body: bytes) -> bytes:
+        revision = "0"
+        if head:
+            answer = json.loads(body)
+            assert answer.get("succeeded"), head + body
+            revision = answer["header"]["revision"]  # of this very transaction
+        compare = {"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision}
+        put = {"request_put": {"key": key, "value": value}}
+        asked = json.dumps({"compare": [compare], "success": [put]}).encode()
+        return _request("POST", "/v3/kv/txn", "", asked)
+
+    return following
+
+
+SIDES: dict[str, tuple[type[Server], Callable[[int], Next]]] = {
+    "perkey": (PerkeyHttp, perkey_client),
+    "bare": (Bare, bare_client),
+    "etcd": (Etcd, etcd_client),
+}
+
+
+def show(clients: int, turns: dict[str, list[Turn]]) -> bool:
+    """A line for each side; whether the goals are met."""
+    met = True
+    for name, found in turns.items():
+        rate = statistics.median(each.rate for each in found)
+        p50 = statistics.median(each.p50_ms for each in found)
+        p99 = statistics.median(each.p99_ms for each in found)
+        line = f"{clients:>3} clients  {name:<8}{rate:>9,.0f}/s"
+        line += f"  p50 {p50:>7.2f} ms  p99 {p99:>7.2f} ms"
+        if name != "perkey":
+            pairs = zip(turns["perkey"], found, strict=True)
+            ratio = statistics.median(ours.rate / theirs.rate for ours, theirs in pairs)
+            met = met and ratio >= GOALS[name]
+            line += f"   perkey is {ratio:.2f}x (goal {GOALS[name]:.1f}x)"
+        print(line)
+    return met
+
+
+@contextmanager
+def running(names: list[str]) -> Iterator[dict[str, Server]]:
+    servers = {name: SIDES[name][0]() for name in names}
+    try:
+        for server in servers.values():
+            server.start()
+        yield servers
+    finally:
+        for server in servers.values():
+            server.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--only", choices=[*SIDES], nargs="*", default=[*SIDES])
+    asked = parser.parse_args()
+    met = True
+    with running(asked.only) as servers:
+        for clients in CLIENTS:
+            turns: dict[str, list[Turn]] = {name: [] for name in servers}
+            for number in range(asked.rounds):
+                order = [*servers] if number % 2 else [*servers][::-1]
+                for name in order:
+                    each = [SIDES[name][1](n) for n in range(clients)]
+                    turns[name].append(turn(servers[name].port, each, asked.seconds))
+            met = show(clients, turns) and met
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
