@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 import perkey
 from perkey import AsyncStore, Documents, Leases, Ledger, Limits, Once, Store, errors
+from perkey.cli import exits, main
 from perkey.clock import SYSTEM
 from perkey.errors import Forbidden, StoreUnavailable, Unauthorised, UsageError
 from perkey.server import identity
+from perkey.store import transfer
 from perkey.store.backends import http_wire as wire
 from perkey.store.backends.http import HttpBackend
 from perkey.store.backends.http_client import Lost, refusal
@@ -25,6 +27,7 @@ from perkey.store.keys import Key
 from perkey.store.record import Record
 from perkey.store.transaction import Tx
 from perkey.store.url import parse
+from tests.moving import fill
 from tests.server.client import Answer, Client
 from tests.servers.perkey_http import PerkeyHttp
 from tests.servers.proxy import Proxy
@@ -92,6 +95,45 @@ def test_nobody_signs_as_somebody_else(guarded: Guarded) -> None:
     with perkey.open(guarded.url("boss")) as store:
         store.put("signed", 2, overwrite=True, by="boss/x")
         assert store.get("signed").by == "boss/x"
+
+
+@pytest.mark.parametrize("name", ["worker", "agent", "reader"])
+def test_nobody_but_an_admin_restores(guarded: Guarded, name: str) -> None:
+    """The copy is refused before it writes; and so is who asks the server all the same."""
+    location = parse(guarded.url(name))
+    backend = HttpBackend(location, Limits(), SYSTEM)
+    try:
+        with pytest.raises(Forbidden, match=f"role admin.*{name}"):
+            transfer.begin(backend, "somewhere", SYSTEM)
+        backend._restoring = True
+        record = Record("d/runs/forged", 1, b"1", "boss", 1, f"op-{name}", "", 0, 0)
+        with pytest.raises((Forbidden, NothingDone), match="role"):
+            backend.commit({Key(record.key): None}, [record])
+        if name != "reader":
+            assert backend.read([Key(record.key)]) == [None]
+    finally:
+        backend.close()
+
+
+def test_an_admins_copy_keeps_every_author(tmp_path: Path) -> None:
+    """And what an admin writes in the ordinary way is signed as before."""
+    guarded = Guarded(tmp_path)
+    source = f"sqlite:///{tmp_path}/source.db"
+    with perkey.open(source) as store:
+        fill(store, 6)
+    with guarded.server:
+        target = guarded.url("boss")
+        assert main(["copy", source, target]) == exits.DONE
+        assert main(["copy", source, target, "--verify-only"]) == exits.DONE
+        with perkey.open(source) as old, perkey.open(target) as new:
+            authors = [each.by for each in old.history("doc/3 é\0" + "0")]
+            assert authors == ["w0", "w1", "w2", "w3"]
+            assert [each.by for each in new.history("doc/3 é\0" + "0")] == authors
+            new.put("after", 1, create=True, by="me")
+            assert new.get("after").by == "boss/me"
+        with perkey.open(guarded.url("worker")) as store:
+            store.put("worked", 1, create=True, by="boss")
+            assert store.get("worked").by == "worker/boss"
 
 
 def test_a_reader_only_reads(guarded: Guarded) -> None:

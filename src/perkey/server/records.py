@@ -133,7 +133,12 @@ async def commit(call: Call) -> Response:
     heads = dict(zip(_keys(call, [*asked.heads]), asked.heads.values(), strict=True))
     written = _keys(call, [record.key for record in asked.writes])
     trusted = _as_they_are(call)
-    records = [_signed(call, record) for record in asked.writes]
+    if asked.restoring and not trusted:
+        raise Forbidden(
+            "only a token with the role admin that reaches every key may restore records with the "
+            "authors that they had"
+        )
+    records = [_signed(call, record, as_it_is=asked.restoring) for record in asked.writes]
 
     def write(tx: Tx) -> bool:
         if any(_mark(tx.record(key)) != mark for key, mark in heads.items()):
@@ -158,14 +163,14 @@ def _mark(head: Record | None) -> wire.Mark:
     return None if head is None else (head.version, head.op)
 
 
-def _signed(call: Call, record: Record) -> Record:
-    """The record by its caller, whoever it says wrote it."""
+def _signed(call: Call, record: Record, *, as_it_is: bool) -> Record:
+    """The record by its caller, whoever it says wrote it; restored ones keep their author."""
     if not 1 <= len(record.op) <= 200 or " " in record.op or ERASED in record.op:
         raise UsageError(
             f"expected an op of 1 to 200 characters without spaces or {ERASED!r}, found "
             f"{record.op!r:.80}"
         )
-    return replace(record, by=call.caller.author(record.by))
+    return record if as_it_is else replace(record, by=call.caller.author(record.by))
 
 
 def _next(record: Record, head: Record | None, now: int) -> Record:

@@ -107,6 +107,17 @@ class Listener(Protocol):
 
 
 @runtime_checkable
+class Restores(Protocol):
+    """A backend that signs what is written, unless it is told that records are restored."""
+
+    def restoring(self) -> None:
+        """From now on records are written as they are, their authors too.
+
+        Raises ``Forbidden`` where that is not allowed.
+        """
+
+
+@runtime_checkable
 class Listens(Protocol):
     """A backend that can do better than to be asked again and again."""
 

@@ -16,7 +16,7 @@ import msgspec
 
 from perkey.clock import Clock
 from perkey.errors import HistoryGap, StoreCorrupt, UsageError
-from perkey.store.abc import Backend
+from perkey.store.abc import Backend, Restores
 from perkey.store.backends.envelope import pack
 from perkey.store.checkup import commit
 from perkey.store.evaluate import Batch
@@ -113,6 +113,8 @@ def move(source: Backend, target: Backend, origin: str, clock: Clock, tell: Tell
 
 def begin(target: Backend, origin: str, clock: Clock) -> None:
     """Refuse a target that holds anything else, and mark it as a copy of ``origin``."""
+    if isinstance(target, Restores):
+        target.restoring()
     head = target.read([MARKER])[0]
     found = None if head is None or head.body is None else _mark(head.body)
     if found is not None and found.origin != origin:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from perkey.clock import Clock
-from perkey.errors import UsageError
+from perkey.errors import Forbidden, UsageError
 from perkey.store.abc import Backend
 from perkey.store.backends import http_wire as wire
 from perkey.store.backends.http_client import OPTIONS, HttpClient
@@ -46,6 +46,7 @@ class HttpBackend:
         self.several_versions = self.atomic_keys != 1
         self.durability = f"the server's: {self._about.durability}"
         self._latest = 0
+        self._restoring = False
         self._optimistic = Optimistic(self, limits, clock)
 
     def now_ms(self) -> int:
@@ -68,12 +69,22 @@ class HttpBackend:
             for key, head in heads.items()
         }
         # The server gives up before we do, so that we are told and need not guess.
-        question = wire.Commit(marks, [*writes], self._client.timeout * 0.8)
+        timeout = self._client.timeout * 0.8
+        question = wire.Commit(marks, [*writes], timeout, self._restoring)
         return self._client.once("POST", "/commit", question, wire.Committed).landed
 
     def find_op(self, key: str, version: int) -> str | None:
         found = self.history(key, version - 1, 1)
         return found[0].op if found and found[0].version == version else None
+
+    def restoring(self) -> None:
+        if not self._about.as_they_are:
+            raise Forbidden(
+                f"the server at {self._client.place} lets only a token with the role admin that "
+                f"reaches every key restore records as they were, and this one is "
+                f"{self._about.by!r}; nothing was written"
+            )
+        self._restoring = True
 
     def forget(self, key: Key) -> None:
         """Nothing: an own server is not probed, so there are no scratch records."""

@@ -66,6 +66,8 @@ class Commit(msgspec.Struct, frozen=True):
     writes: list[Record]
     timeout: float
     """How long it may wait for its turn, in seconds."""
+    restoring: bool = False
+    """Whether the authors of the records are to stay as well; only for who may restore them."""
 
 
 class Committed(msgspec.Struct, frozen=True):
