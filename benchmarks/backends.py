@@ -21,7 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import perkey
-from benchmarks.hand.loops import LOOPS, Loop, pause
+from benchmarks.hand.far_loops import S3, DynamoDB, Http
+from benchmarks.hand.loops import LOOPS as NEAR_LOOPS
+from benchmarks.hand.loops import Loop, pause
 from benchmarks.hand.transfers import Transfers
 from benchmarks.records import record, rounds
 from benchmarks.store import four_kilobytes
@@ -32,6 +34,12 @@ ROUNDS = rounds(5)
 CALLERS = 6
 CLIENTS = 8
 ACCOUNTS = 200
+LOOPS: dict[str, Callable[[str, bytes], Loop]] = {
+    **NEAR_LOOPS,
+    "objects": S3,
+    "dynamodb": DynamoDB,
+    "http": Http,
+}
 GOALS = {1: "goal 0.75x", CALLERS: "goal 1.50x on postgres"}
 
 
@@ -145,16 +153,14 @@ def attempts(store: perkey.Store) -> int:
 @contextmanager
 def places(name: str) -> Iterator[tuple[str, str]]:
     """(the URL of our store, where the hand-written side goes), on one server or folder."""
-    from tests.servers.nats import Nats
-    from tests.servers.postgres import Postgres
-    from tests.servers.valkey import Valkey
-
     if name in ("sqlite", "files"):
         with tempfile.TemporaryDirectory(prefix="perkey-bench-") as folder:
             scheme = "sqlite:///" if name == "sqlite" else "file://"
             yield f"{scheme}{folder}/ours", f"{folder}/hand"
         return
-    with {"nats": Nats, "postgres": Postgres, "redis": Valkey}[name]() as server:
+    from tests.backends.kinds import KINDS
+
+    with KINDS[name].own_server() as server:
         yield server.url, server.url
 
 
