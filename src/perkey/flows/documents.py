@@ -74,6 +74,17 @@ class Book:
 
         ``look`` reads on where ``decide`` finds itself behind.
         """
+        record, decision = yield from self.commit(key, decide, write, look)
+        return document(record), decision
+
+    def commit(
+        self,
+        key: Key,
+        decide: Decide,
+        write: Write,
+        look: Callable[[], steps.Flow[None]] | None = None,
+    ) -> steps.Flow[tuple[Record, Decision]]:
+        """``change`` for whoever does not look at the value: the record that was written."""
         records.check_by(write.by)
         rules = [each for each in self.rules if key.name.startswith(each.prefix)]
         blame: Blame | None = None
@@ -100,7 +111,7 @@ class Book:
 
     def _commit(
         self, key: Key, decide: Decide, write: Write, rules: list[Bound], blame: Blame | None
-    ) -> steps.Flow[tuple[Document, Decision]]:
+    ) -> steps.Flow[tuple[Record, Decision]]:
         def run(tx: Tx) -> Decision:
             head = tx.record(key)
             decision = decide(tx, head)
@@ -112,7 +123,7 @@ class Book:
         outcome: Outcome = yield from records.conditional(
             key, run, write.by, write.fence, write.timeout, self.limits.attempts
         )
-        return document(outcome.writes[-1]), outcome.result
+        return outcome.writes[-1], outcome.result
 
     def put(
         self,

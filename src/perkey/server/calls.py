@@ -64,6 +64,10 @@ class Call:
     release: Callable[[], None] = lambda: None
     """A stream calls it once it is let in: it is no request that is being worked on any more."""
 
+    _lines: dict[str, list[bytes]] | None = None
+    """The header lines by name, once somebody looked."""
+    _write: Write | None = None
+
     @property
     def method(self) -> str:
         """``GET``, ``PUT`` ..."""
@@ -72,8 +76,12 @@ class Call:
 
     def headers(self, name: str) -> list[str]:
         """The values of all header lines of this name, in order."""
-        wanted = name.encode()
-        return [v.decode("latin-1").strip(" \t") for n, v in self.scope["headers"] if n == wanted]
+        if self._lines is None:
+            self._lines = {}
+            for each, value in self.scope["headers"]:
+                self._lines.setdefault(each.decode("latin-1"), []).append(value)
+        found = self._lines.get(name)
+        return [value.decode("latin-1").strip(" \t") for value in found] if found else []
 
     def header(self, name: str) -> str | None:
         """The value of a header that may come once; ``BadRequest`` where it comes twice."""
@@ -116,9 +124,11 @@ class Call:
     @property
     def write(self) -> Write:
         """How a write of this caller is made: its author cannot be anybody else."""
-        claimed = self.header("perkey-by")
-        by = "" if claimed is None else decoded(claimed.encode("latin-1"))
-        return Write(self.caller.author(by))
+        if self._write is None:
+            claimed = self.header("perkey-by")
+            by = "" if claimed is None else decoded(claimed.encode("latin-1"))
+            self._write = Write(self.caller.author(by))
+        return self._write
 
     @property
     def condition(self) -> Condition:
@@ -131,6 +141,8 @@ class Call:
     def preferences(self) -> dict[str, str]:
         """What the ``Prefer`` headers ask for, RFC 7240; the first of each name counts."""
         found: dict[str, str] = {}
+        if not self.headers("prefer"):
+            return found
         for part in ",".join(self.headers("prefer")).split(","):
             name, _, value = part.partition(";")[0].partition("=")
             if name.strip():

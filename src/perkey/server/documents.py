@@ -156,7 +156,7 @@ async def _merge(call: Call, key: str, value: Any, condition: Condition) -> Resp
             refused.details["overlaps"] = _places(refused)
         raise
     merged = written.version != version + 1
-    return await _written(call, written, merged=merged, applied="merge")
+    return await _written(call, _record(written), merged=merged, applied="merge")
 
 
 async def patch(call: Call) -> Response:
@@ -205,11 +205,9 @@ def _protected(condition: Condition) -> Condition:
     return condition
 
 
-async def _change(
-    call: Call, key: str, decide: Callable[[Tx, Record | None], Decision]
-) -> Document:
-    flow = call.services.book.change(in_space(DOCUMENTS, key), decide, call.write)
-    written: Document = (await call.services.store.run(flow))[0]
+async def _change(call: Call, key: str, decide: Callable[[Tx, Record | None], Decision]) -> Record:
+    flow = call.services.book.commit(in_space(DOCUMENTS, key), decide, call.write)
+    written: Record = (await call.services.store.run(flow))[0]
     return written
 
 
@@ -250,24 +248,23 @@ def _places(refused: Conflict) -> list[dict[str, Any]]:
 
 
 async def _written(
-    call: Call, written: Document, *, created: bool = False, merged: bool = False, applied: str = ""
+    call: Call, written: Record, *, created: bool = False, merged: bool = False, applied: str = ""
 ) -> Response:
     """What a write made.  A merged value is not what the caller sent, so no tag comes with it
     unless the value does: with that tag the next write would undo the others' changes."""
     wants_value = call.preferences().get("return") == "representation" and not written.deleted
     prefer = [each for each in (applied, "return=representation" if wants_value else "") if each]
     headers = {"preference-applied": ", ".join(prefer)} if prefer else {}
-    record = _record(written)
     if created:
-        headers["location"] = "/v1/documents/" + quote(written.key, safe="")
+        headers["location"] = "/v1/documents/" + quote(written.key[2:], safe="")
     if wants_value:
-        reply = await value_reply(_unconditional(call), record)
+        reply = await value_reply(_unconditional(call), written)
         reply.headers.update(headers)
         reply.status_code = 201 if created else 200
         return reply
     if not merged and not written.deleted:
         headers["etag"] = tag(written.version)
-    return json_reply(version_of(record, merged=merged), 201 if created else 200, headers)
+    return json_reply(version_of(written, merged=merged), 201 if created else 200, headers)
 
 
 def _record(written: Document) -> Record:

@@ -58,10 +58,18 @@ class Table:
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = tuple(routes)
         self._by_shape: dict[tuple[int, bytes, bytes], list[Route]] = {}
+        self._names: dict[str, list[tuple[int, str]]] = {}
+        """Path -> which of its segments are variable, and what they are called."""
+        self._fixed: dict[str, list[tuple[int, bytes]]] = {}
+        """Path -> which of its segments must be what."""
         for route in routes:
             first, second = (*route.segments, "")[:2]
             shape = (len(route.segments), first.encode(), b"" if "{" in second else second.encode())
             self._by_shape.setdefault(shape, []).append(route)
+            numbered = [*enumerate(route.segments)]
+            named = [(n, text[1:-1]) for n, text in numbered if text.startswith("{")]
+            fixed = [(n, text.encode()) for n, text in numbered if not text.startswith("{")]
+            self._names[route.path], self._fixed[route.path] = named, fixed
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
         """The route and its variable segments, decoded; ``HEAD`` is served by ``GET``."""
@@ -70,31 +78,20 @@ class Table:
         near = self._by_shape.get((len(segments), first, second), [])
         if len(segments) == 2:
             near = [*near, *self._by_shape.get((2, first, b""), [])]
-        matches = [route for route in near if _fits(route, segments)]
+        matches = [route for route in near if self._fits(route, segments)]
         if not matches:
             raise NoSuchPath(f"there is no path {raw_path.decode('latin-1')!r:.200} on this server")
         # A literal path wins over one with a name in braces.
-        fewest = min(route.path.count("{") for route in matches)
-        matches = [route for route in matches if route.path.count("{") == fewest]
+        if len({route.path for route in matches}) > 1:
+            fewest = min(len(self._names[route.path]) for route in matches)
+            matches = [route for route in matches if len(self._names[route.path]) == fewest]
         wanted = "GET" if method == "HEAD" else method
         for route in matches:
             if route.method == wanted:
-                return route, _params(route, segments)
+                return route, {name: decoded(segments[n]) for n, name in self._names[route.path]}
         methods = sorted({route.method for route in matches} | {"OPTIONS"})
         allow = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
         raise MethodNotAllowed(f"this path knows {allow}, found {method:.20}", allow=allow)
 
-
-def _fits(route: Route, segments: Sequence[bytes]) -> bool:
-    return all(
-        name.startswith("{") or name.encode() == given
-        for name, given in zip(route.segments, segments, strict=True)
-    )
-
-
-def _params(route: Route, segments: Sequence[bytes]) -> dict[str, str]:
-    return {
-        name[1:-1]: decoded(given)
-        for name, given in zip(route.segments, segments, strict=True)
-        if name.startswith("{")
-    }
+    def _fits(self, route: Route, segments: Sequence[bytes]) -> bool:
+        return all(segments[n] == text for n, text in self._fixed[route.path])
