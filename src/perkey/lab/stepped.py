@@ -45,7 +45,7 @@ class SteppedStore(AsyncStore):
                 answer, send = error, flow.throw
 
     async def _perform(self, asked: steps.Step) -> Any:
-        if isinstance(asked, steps.Call):
+        if isinstance(asked, steps.Call | steps.Attend):
             result = asked.fn(*asked.args)
             return await result if inspect.isawaitable(result) else result
         if isinstance(asked, steps.Transact):

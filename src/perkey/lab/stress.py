@@ -97,8 +97,8 @@ class _Crew:
 
     def play(self) -> int:
         threads = [
-            threading.Thread(target=self._caller, args=(call,), daemon=True)
-            for call in self.variant.callers
+            threading.Thread(target=self._caller, args=(call, number), daemon=True)
+            for number, call in enumerate(self.variant.callers)
         ]
         for thread in threads:
             thread.start()
@@ -114,8 +114,8 @@ class _Crew:
             thread.join()
         return bad
 
-    def _caller(self, call: Callable[[Any], Any]) -> None:
-        WEATHER.set(Weather(jitter=False))
+    def _caller(self, call: Callable[[Any], Any], number: int) -> None:
+        WEATHER.set(Weather(jitter=False, seed=number))  # or all would fail together
         for _ in range(self.rounds):
             self.begin.wait()
             try:

@@ -12,7 +12,6 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from perkey.clock import SYSTEM
@@ -27,12 +26,12 @@ DAWDLE = 4
 """A jittered caller lets the others go first fewer than this many times."""
 
 
-@dataclass(frozen=True)
 class Weather:
     """What happens to the callers of a stress test, decided by one seed."""
 
-    jitter: bool
-    chance: VirtualClock = field(default_factory=lambda: VirtualClock(seed=1))
+    def __init__(self, jitter: bool, seed: int = 1) -> None:
+        self.jitter = jitter
+        self.chance = VirtualClock(seed=seed)
 
     def fails(self) -> bool:
         """Whether this save fails."""
