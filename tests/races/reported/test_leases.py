@@ -105,12 +105,61 @@ def under_a_lock(store: Any, slot: str, job: Callable[..., Any]) -> None:
 
 
 def test_the_job_of_one_slot_runs_once() -> None:
-    """As in https://github.com/ionelmc/python-redis-lock/issues/93: both got the lock."""
+    """As in https://github.com/cameronmaske/celery-once/issues/43 and
+    https://github.com/celery/celery/issues/3930: the lock is gone when the task has ended."""
     assert runs_of_one_slot(once_per_slot) == 1
 
 
 def test_a_lock_alone_runs_the_job_of_one_slot_twice() -> None:
     assert runs_of_one_slot(under_a_lock) == 2
+
+
+# --------------------------------------------------- who did not get the lock releases it
+
+
+class CacheLock:
+    """``add`` and ``delete`` on a cache, as in a recipe: the release asks nobody whose it is."""
+
+    def __init__(self) -> None:
+        self.cache: dict[str, str] = {}
+
+    def try_to_import(self, worker: str) -> bool:
+        """Whether ``worker`` got in; a second one comes while it is at work."""
+        got = self.cache.setdefault("feed", worker) == worker
+        try:
+            return got
+        finally:
+            if worker != "a":  # a is still at work
+                del self.cache["feed"]
+
+
+class Leased:
+    """The same with leases: what was not acquired cannot be released."""
+
+    def __init__(self) -> None:
+        self.leases = Leases(memory_store(ManualClock()))
+
+    def try_to_import(self, worker: str) -> bool:
+        try:
+            lease = self.leases.acquire("feed", ttl=TTL_S, holder=worker)
+        except LeaseHeld:
+            return False
+        if worker != "a":
+            lease.release()
+        return True
+
+
+def who_got_in(locks: CacheLock | Leased) -> list[str]:
+    return [worker for worker in "abc" if locks.try_to_import(worker)]
+
+
+def test_whoever_did_not_get_the_lease_has_nothing_to_release() -> None:
+    """As in https://github.com/celery/celery/pull/4344, in the recipe of Celery's manual."""
+    assert who_got_in(Leased()) == ["a"]
+
+
+def test_a_release_in_a_finally_frees_anothers_lock() -> None:
+    assert who_got_in(CacheLock()) == ["a", "c"]
 
 
 # ------------------------------------------------------------ a dead worker keeps its task
