@@ -45,6 +45,7 @@ demo: $(STAMP)
 	@$(BIN)/perkey demo $(DEMO_ARGS)
 
 test: $(STAMP)
+	@sh tools/chromium.sh
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)
 
 lint: $(STAMP)

@@ -210,11 +210,11 @@ class Tab:
         self.call("Input.insertText", text=text)
 
     def click(self, selector: str) -> None:
-        """Click in the middle of the first element that a selector names."""
+        """Click in the middle of the first element (of its first line) that a selector names."""
         quoted = json.dumps(selector)
         place = self.run(
             f"(() => {{ const e = document.querySelector({quoted});"
-            " e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect();"
+            " e.scrollIntoView({block: 'center'}); const r = e.getClientRects()[0];"
             " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
         where = {"x": place[0], "y": place[1], "button": "left", "clickCount": 1}
@@ -225,7 +225,9 @@ class Tab:
         """The whole page as a PNG."""
         whole = self.call("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": whole["width"], "height": whole["height"], "scale": 1}
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+        shot = self.call(
+            "Page.captureScreenshot", captureBeyondViewport=True, clip=clip, optimizeForSpeed=True
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(shot["data"]))
 

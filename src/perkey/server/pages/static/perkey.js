@@ -4,6 +4,7 @@
   const EVERY_MS = 2000;
   const seen = new Map();
   let live = true;
+  let pressed = false;
 
   function ago(seconds) {
     if (seconds < 1.5) return "now";
@@ -72,15 +73,25 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { target, serverResponse, xhr } = event.detail;
     if (!target || target.dataset.livePart === undefined || xhr.status !== 200) return;
+    if (pressed) {
+      event.detail.shouldSwap = false; // what is under the finger must not go before it is lifted
+      return;
+    }
     if (seen.get(target.id) === serverResponse) event.detail.shouldSwap = false;
     seen.set(target.id, serverResponse);
   });
   document.addEventListener("htmx:afterSwap", ready);
 
+  document.addEventListener("pointerdown", () => { pressed = true; });
+  for (const end of ["pointerup", "pointercancel", "dragend"]) {
+    document.addEventListener(end, () => { setTimeout(() => { pressed = false; }, 50); });
+  }
+
   function busy(part) {
     // Not under a finger: a picked radio, an open question or selected text would be lost.
     const chosen = getSelection();
     return (
+      pressed ||
       part.matches(":has(dialog[open], input:focus, [data-touched])") ||
       (chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode))
     );
