@@ -18,7 +18,7 @@ TESTS ?= tests
 .PHONY: help demo test lint types bench docs clean install
 
 help:
-	@echo "make demo              six worker processes write one report through perkey"
+	@echo "make demo              six worker processes write one report through perkey, shown on a page"
 	@echo "make demo DEMO_ARGS=--blind   the same workers without it, and what they lose"
 	@echo "make test              the whole test suite (TESTS=tests/unit for a part)"
 	@echo "make lint              ruff, its formatter, and the import contracts"

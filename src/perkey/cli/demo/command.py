@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from cyclopts import App, Parameter
 import perkey
 from perkey.cli import exits, output
 from perkey.cli.audit import SECTIONS, render
+from perkey.cli.demo import page as pages
 from perkey.cli.demo import plan as plans
 from perkey.cli.demo import results, supervise, view
 from perkey.cli.options import Json
@@ -35,6 +37,7 @@ def demo(
     lease: Annotated[float, Parameter(help="Seconds a claim holds without a heartbeat.")] = 3.0,
     store: Annotated[str, Parameter(help="Store URL; default: a file beside the report.")] = "",
     out: Annotated[str, Parameter(help="Where the report goes, as Markdown.")] = "",
+    serve: Annotated[bool | None, Parameter(help="Show the run on a page until Ctrl-C.")] = None,
     json: Json = False,
 ) -> int:
     """Worker processes write one audit report together, with perkey or (--blind) without.
@@ -51,6 +54,9 @@ def demo(
 
     With --kill one worker is killed while it holds a section; another takes over when its lease
     has run out, and the run completes.
+
+    At a terminal the run can be watched on a page, which stays up at the end until Ctrl-C;
+    --no-serve leaves it out, and --serve has it elsewhere, too.
     """
     path = Path(out or Path(DEFAULT_FOLDER, "audit-blind.md" if blind else "audit.md"))
     plan = plans.check(
@@ -66,18 +72,40 @@ def demo(
         kill=kill,
     )
     url = _shared(store) if store else _beside(path)
-    with perkey.open(url) as opened:
+    wanted = sys.stdout.isatty() and not json if serve is None else serve
+    place = pages.path(plan.key("board"))
+    with perkey.open(url) as opened, pages.Page(url, wanted=wanted) as page:
+        if page.address:
+            _say(f"watch it: {page.address}{place}", json=json)
         supervise.prepare(opened, plan, list(SECTIONS), _title(paths))
         ended = supervise.supervise(opened, url, plan, view.chosen(json), kill=kill)
         result = results.judge(opened, plan, ended)
-    _save(path, render(result.report, list(SECTIONS)))
-    if json:
-        output.as_json({**results.facts(result), "path": str(path), "store": "" if store else url})
-    else:
-        results.tell(result, str(path), "" if store else url)
+        _save(path, render(result.report, list(SECTIONS)))
+        own = "" if store else url
+        if json:
+            facts = {"path": str(path), "store": own, "page": f"{page.address}{place}"}
+            output.as_json({**results.facts(result), **facts})
+        else:
+            results.tell(result, str(path), own)
+            _tell_page(page.address, place, own)
+        page.stay()
     if ended.timed_out:
         return exits.BUSY
     return exits.DONE if blind or not result.reason else exits.REFUSED
+
+
+def _say(text: str, *, json: bool) -> None:
+    if not json:
+        output.say(text)
+
+
+def _tell_page(address: str, place: str, url: str) -> None:
+    """Where the run is shown, or how to have it shown."""
+    if address:
+        output.say(f"page: {address}{place}  (Ctrl-C ends it)")
+    else:
+        store = f"'{url}'" if url else "STORE"
+        output.say(f"page: perkey serve {store}  then open http://127.0.0.1:8420{place}")
 
 
 def _shared(url: str) -> str:
