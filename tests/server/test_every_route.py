@@ -107,7 +107,7 @@ async def test_no_name_that_was_made_to_point_here(callers: Callers, route: Rout
 
 @pytest.mark.parametrize("route", WRITES, ids=named)
 async def test_no_page_of_another_site(callers: Callers, route: Route) -> None:
-    for origin in ("http://evil.example", "null", "http://localhost.x", "http://localhost:1"):
+    for origin in ("http://evil.example", "null", "http://localhost.x", "http://127.0.0.1:1"):
         (await ask(callers.of("boss"), route, origin=origin)).problem(403, "cross-origin")
     for site in ("cross-site", "same-site"):
         (await ask(callers.of("boss"), route, sec_fetch_site=site)).problem(403, "cross-origin")
