@@ -1,0 +1,115 @@
+"""The pages on clients in other languages and on running the server say what works."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perkey.cli.app import build
+from perkey.server.settings import Settings
+from tests.server.client import Client
+from tests.servers import base
+from tests.servers.perkey_http import PerkeyHttp
+
+DOCS = Path(__file__).parents[2] / "docs"
+CLIENTS = (DOCS / "how-to" / "other-languages.md").read_text("utf-8")
+RUNNING = (DOCS / "operations" / "serving.md").read_text("utf-8")
+SHOWN = "127.0.0.1:8420"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """What a page shows in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def server() -> Iterator[PerkeyHttp]:
+    with PerkeyHttp() as server:
+        yield server
+
+
+def started(server: PerkeyHttp, command: list[str], where: Path) -> subprocess.Popen[str]:
+    where.mkdir()
+    shown = [part.replace(SHOWN, f"127.0.0.1:{server.port}") for part in command]
+    return subprocess.Popen(
+        shown, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def ended(program: subprocess.Popen[str]) -> None:
+    said, _ = program.communicate(timeout=60)
+    assert program.returncode == 0, said
+
+
+def test_clients_in_two_languages_lose_nothing(server: PerkeyHttp, tmp_path: Path) -> None:
+    """All at once, several of each: every finding is there at the end."""
+    create, loop, patch = blocks(CLIENTS, "sh")
+    (python,) = blocks(CLIENTS, "py")
+    for number in range(2):  # by whoever is first, and by the others
+        ended(started(server, ["sh", "-ec", create], tmp_path / f"create-{number}"))
+    commands = [["sh", "-c", loop], ["sh", "-ec", patch], [sys.executable, "-c", python]] * 2
+    running = [
+        started(server, command, tmp_path / f"run-{number}")
+        for number, command in enumerate(commands)
+    ]
+    for program in running:
+        ended(program)
+    _, body = base.http_get(server.port, "/v1/documents/report")
+    found = json.loads(body)["findings"]
+    assert sorted(found) == ["by a patch"] * 2 + ["by curl"] * 2 + ["by python"] * 2
+
+
+async def test_what_the_typescript_client_relies_on(client: Client) -> None:
+    """Its requests, in its order, with its headers: read, write, be refused, read again, write."""
+    program, events = blocks(CLIENTS, "typescript")
+    assert re.findall(r"`\$\{base\}(/[^$]*)\$\{encodeURIComponent\(key\)\}`", program) == [
+        "/v1/documents/"
+    ]
+    assert re.findall(r'method: "(\w+)"', program) == ["PUT"]
+    assert re.findall(r'"(If-Match|Content-Type|Perkey-By)"', program) == [
+        "Content-Type",
+        "Perkey-By",
+        "If-Match",
+    ]
+    assert re.findall(r"status !== (\d+)", program) == ["412"]
+    always = {"content_type": "application/json", "perkey_by": "typescript"}
+    await client.put("report", {"findings": []}, if_none_match="*")
+    read = await client.get("report")
+    await client.put("report", {"findings": ["faster"]}, if_match="*")
+    stale = await client.put("report", {"findings": ["x"]}, if_match=read.etag, **always)
+    assert stale.status == 412
+    read = await client.get("report")
+    changed = {"findings": [*read.json["findings"], "by typescript"]}
+    written = await client.put("report", changed, if_match=read.etag, **always)
+    assert (written.status, written.json["by"]) == (200, "typescript")
+    assert (await client.get("report")).json == {"findings": ["faster", "by typescript"]}
+    assert (await client.get("none")).status == 404, "not ok, so it raises"
+    assert re.findall(r'addEventListener\("(\w+)"', events) == ["document", "gap"]
+
+
+def test_the_commands_are_commands() -> None:
+    """Each line that starts a server is one that this version takes."""
+    shown = re.findall(r"(?:^    |ExecStart=\S+/)(?:\w+=\S+ )?(perkey .*)$", RUNNING, re.MULTILINE)
+    assert len(shown) == 3
+    for line in shown:
+        program, *arguments = shlex.split(line)
+        assert program == "perkey"
+        command, _, _ = build().parse_args(arguments, exit_on_error=False, print_error=False)
+        assert command.__name__ == "serve"
+
+
+def test_what_is_said_of_times_and_sizes() -> None:
+    settings = Settings()
+    assert f"client_max_body_size {settings.body_bytes // 2**20}m;" in RUNNING
+    assert f"longer than {settings.ping_s:g} seconds" in RUNNING
+    assert (settings.stop_s, settings.engine_stop_s) == (5.0, 1.0), "five seconds, and one more"
+    (nginx,) = blocks(RUNNING, "nginx")
+    assert "proxy_buffering off" in nginx.partition("location /v1/events")[2]
+    assert nginx.count("{") == nginx.count("}")
