@@ -12,10 +12,11 @@ NAME   ?= store
 PYTEST_ARGS ?= -n 2 --dist loadfile
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+MUTANTS_ARGS ?=
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types bench docs clean install
+.PHONY: help demo test lint types bench mutants docs clean install
 
 help:
 	@echo "make demo              six worker processes write one report through perkey, shown on a page"
@@ -24,6 +25,7 @@ help:
 	@echo "make lint              ruff, its formatter, and the import contracts"
 	@echo "make types             mypy --strict over the library"
 	@echo "make bench NAME=store  one benchmark from benchmarks/; NAME=all runs them all into RESULTS.md"
+	@echo "make mutants           changes flows/, locks/ and engine/ here and there; do their tests notice?"
 	@echo "make docs              the documentation as HTML, into docs/_build/html"
 	@echo "make clean             remove everything that was built, .venv included"
 
@@ -58,6 +60,9 @@ types: $(STAMP)
 
 bench: $(BENCH_STAMP)
 	@$(BIN)/python -m benchmarks.$(NAME) $(BENCH_ARGS)
+
+mutants: $(STAMP)
+	@$(BIN)/python tools/mutants.py $(MUTANTS_ARGS)
 
 docs: $(DOCS_STAMP)
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -50,12 +50,19 @@ def tried(python: str, wheel: Path, extra: str, folder: Path) -> str:
     place = folder / f"{_version(python)}-{extra}"
     wanted = str(wheel) if extra == "none" else f"{wheel}[{extra}]"
     inside = place / "bin" / "python"
+    pip = [str(inside), "-m", "pip", "--disable-pip-version-check"]
     commands = [
         [python, "-m", "venv", str(place)],
-        [str(inside), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted],
+        [*pip, "install", "--quiet", wanted],
         [str(inside), "-I", "-c", USES[extra]],
-        [str(inside), "-m", "pip", "check", "--disable-pip-version-check"],
+        [*pip, "check"],
     ]
+    folders = [str(Path(sys.executable).parent), *os.get_exec_path()]
+    uv = shutil.which("uv", path=os.pathsep.join(folders))
+    if uv is not None:  # some ten times faster
+        commands[0] = [uv, "venv", "--quiet", "--python", python, str(place)]
+        commands[1] = [uv, "pip", "install", "--quiet", "--python", str(inside), wanted]
+        commands[3] = [uv, "pip", "check", "--quiet", "--python", str(inside)]
     for command in commands:
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
         if done.returncode:
