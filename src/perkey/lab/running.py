@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context
 
 from perkey.lab import catalogue
 from perkey.lab.catalogue import Chosen
@@ -31,12 +34,40 @@ def everything(
             done(found[each])
         return list(found.values())
     # Fresh processes: a forked one would take over locks, and threads would be missing.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        started = {pool.submit(_one, each, rounds): each for each in _longest_first(chosen)}
-        for future in as_completed(started):
-            found[started[future]] = future.result()
-            done(future.result())
+    fresh = get_context("spawn")
+    others = set(active_children())
+    with ProcessPoolExecutor(workers, mp_context=fresh, initializer=_die_quietly) as pool:
+        with _uninterrupted():
+            started = {pool.submit(_one, each, rounds): each for each in _longest_first(chosen)}
+        try:
+            for future in as_completed(started):
+                found[started[future]] = future.result()
+                done(future.result())
+        except BaseException:
+            for future in started:
+                future.cancel()
+            for worker in set(active_children()) - others:
+                worker.terminate()  # what it has begun may take half a minute
+            raise
     return [found[each] for each in chosen]
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Processes begun meanwhile start without Ctrl-C, which would meet them at their imports."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _die_quietly() -> None:
+    """From now on Ctrl-C ends a worker without a word; the parent tells."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _longest_first(chosen: Sequence[Chosen]) -> list[Chosen]:
