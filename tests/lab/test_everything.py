@@ -12,7 +12,7 @@ from tests.lab import page
 EVERYTHING = catalogue.choose([])
 WRONG = [each for each in EVERYTHING if catalogue.find(each)[1].kind == "wrong"]
 OTHERS = [each for each in EVERYTHING if each not in WRONG]
-ROUNDS = 200
+ROUNDS = 100
 
 Reports = dict[Chosen, Report]
 
