@@ -26,6 +26,11 @@ Work = Sequence[Sequence[Transaction]]
 
 ONE_KEY: Work = [[adding(0, 0, A, attempts=3)], [adding(1, 0, A, attempts=3)]]
 SINGLE: dict[str, Any] = {"atomic_keys": 1, "commit_records": 1, "several_versions": False}
+"""Files: one record a commit."""
+OBJECT: dict[str, Any] = {"atomic_keys": 1}
+"""Object stores: one key a commit, with as many versions as there are."""
+ITEMS: dict[str, Any] = {"atomic_keys": 2, "commit_records": 2}
+"""DynamoDB with less room: a commit takes some keys, and some records."""
 
 
 def explored(
@@ -78,6 +83,27 @@ def explored(
             id="a batch in two commits",
         ),
         pytest.param(
+            [[adding(0, 0, A, attempts=3), adding(0, 1, A, attempts=3)], *ONE_KEY[1:]],
+            OBJECT,
+            {"lost_replies": 1, "crashes": 1},
+            id="two versions in one object",
+        ),
+        pytest.param(
+            [[adding(0, 0, A, attempts=2), adding(0, 1, B, attempts=2)], *ONE_KEY[1:]],
+            OBJECT,
+            {"lost_replies": 1},
+            id="two objects, one of which moves",
+        ),
+        pytest.param(
+            [
+                [adding(0, 0, A, B, attempts=2), adding(0, 1, A, attempts=2)],
+                [adding(1, 0, B, attempts=2)],
+            ],
+            ITEMS,
+            {"lost_replies": 1},
+            id="more records than a commit takes",
+        ),
+        pytest.param(
             [[adding(0, 0, A, attempts=2), adding(0, 1, B)], [adding(1, 0, A, attempts=1)]],
             SINGLE,
             {"failures": 1},
@@ -97,7 +123,7 @@ def test_many_at_random() -> None:
         [adding(n, 0, *((A, B)[: 1 + n % 2]), attempts=6), adding(n, 1, B), adding(n, 2, A)]
         for n in range(4)
     ]
-    for settings in ({}, {"together": False}, {"commit_records": 2}):
+    for settings in ({}, {"together": False}, {"commit_records": 2}, ITEMS):
         result = explored(
             work,
             settings=settings,
@@ -182,8 +208,9 @@ class OnlyWritten(Heads):
     compares_what_was_only_read = False
 
 
-def test_a_commit_without_its_condition_is_found() -> None:
-    explored(ONE_KEY, store=Unconditional).assert_fails("check")
+@pytest.mark.parametrize("settings", [{}, SINGLE, OBJECT, ITEMS])
+def test_a_commit_without_its_condition_is_found(settings: dict[str, Any]) -> None:
+    explored(ONE_KEY, store=Unconditional, settings=settings).assert_fails("check")
 
 
 def test_a_commit_that_compares_only_what_it_writes_is_found() -> None:
@@ -191,10 +218,13 @@ def test_a_commit_that_compares_only_what_it_writes_is_found() -> None:
     explored(work, somebody_stays, store=OnlyWritten).assert_fails("check")
 
 
-def test_a_retry_that_does_not_ask_for_its_op_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("settings", [{}, SINGLE, OBJECT, ITEMS])
+def test_a_retry_that_does_not_ask_for_its_op_is_found(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(evaluate, "landed", lambda unit, heads, find_op: False)
-    explored(ONE_KEY).assert_holds()  # without a lost reply nobody notices
-    explored(ONE_KEY, lost_replies=1).assert_fails("check")
+    explored(ONE_KEY, settings=settings).assert_holds()  # without a lost reply nobody notices
+    explored(ONE_KEY, settings=settings, lost_replies=1).assert_fails("check")
 
 
 def test_a_doubt_that_is_dropped_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
