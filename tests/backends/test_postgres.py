@@ -95,6 +95,25 @@ def test_sessions_that_the_server_ended_are_replaced(
             assert store.get("ended").value == n
 
 
+def test_commits_are_planned_once_and_go_by_the_index(postgres_server: Postgres) -> None:
+    """The plan that is kept from an empty table must not read a full one from end to end."""
+    with perkey.open(postgres_server.url) as store:
+        for n in range(12):
+            store.put("planned", n, overwrite=True)
+        session = store.backend._link.connected()  # type: ignore[attr-defined]
+        told = session.execute(
+            "SELECT min(generic_plans), max(custom_plans) FROM pg_prepared_statements "
+            "WHERE name LIKE 'perkey_%'"
+        ).fetchone()
+        assert told == (12, 0)
+        assert session.execute("SHOW enable_seqscan").fetchone() == ("off",)
+        # A scan's plan depends on its bounds, so the reading session plans as ever.
+        reader = store.core._reader._link.connected()  # type: ignore[attr-defined]
+        assert reader is not session
+        assert reader.execute("SHOW plan_cache_mode").fetchone() == ("auto",)
+        assert reader.execute("SHOW enable_seqscan").fetchone() == ("on",)
+
+
 @pytest.mark.parametrize("setting", ["synchronous_commit", "fsync", "full_page_writes"])
 def test_settings_that_lose_writes_are_told(setting: str) -> None:
     with Postgres(**{setting: "off"}) as server, perkey.open(server.url) as store:

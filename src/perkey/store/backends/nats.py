@@ -12,16 +12,15 @@ import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
-
-from nats.aio.msg import Msg
+from typing import Any
 
 from perkey.clock import Clock
-from perkey.errors import LimitExceeded, StoreError, StoreUnavailable, UsageError
+from perkey.errors import LimitExceeded, StoreError, UsageError
 from perkey.store.abc import Backend
 from perkey.store.backends import nats_client, nats_names, nats_stream
-from perkey.store.backends.envelope import pack, unpack
+from perkey.store.backends.envelope import pack
 from perkey.store.backends.nats_client import Post, Wire, again
+from perkey.store.backends.nats_reader import BACK, EXPECTED, Reader, read
 from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.port import NothingDone
 from perkey.store.backends.probe import probe
@@ -33,10 +32,7 @@ from perkey.store.record import Page, Record, Walk
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
-EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
-BACK = "Perkey-Back"
-"""How many messages before this one, in the same batch, the version before it stands."""
 MOVED = (10071, 10164)
 """Error codes for an expected sequence that is not the last one."""
 
@@ -44,7 +40,6 @@ BATCH = 500
 """How many keys and how many records one batch carries: together the server's 1 000 messages."""
 MULTI = 500
 """How many heads one request asks for; the server's limit is 1 024."""
-PAGE_BYTES = 8 * 1024 * 1024
 NEVER_REPLACED = HISTORY_SPACES | {TURNS[0]}
 """Spaces whose records stay when a newer one comes, and the one where it does not matter."""
 HEADER_BYTES = 4_096
@@ -54,15 +49,6 @@ AROUND_BYTES = 4_096
 TIME_S = 10.0
 """How long the server's time is counted on from one answer."""
 _CURSOR = re.compile(r"\d{1,20}")
-
-
-class _Stored(NamedTuple):
-    """A message of a key's subject."""
-
-    sequence: int
-    record: Record
-    before: int
-    """The sequence of the version before this one; 0 where there was none."""
 
 
 class NatsBackend:
@@ -86,6 +72,7 @@ class NatsBackend:
         self._clock = clock
         self._stream = location.options.get("name", "perkey")
         self._wire = Wire(location, limits)
+        self._reader = Reader(self._wire, self._stream)
         self._seen: dict[Key, int] = {}
         """The sequence of each head of the last look."""
         self._walk: list[Key] = []
@@ -193,7 +180,7 @@ class NatsBackend:
     def _drop_old(self, subject: str, oldest: int) -> None:
         more, sequence = True, 1
         while more:
-            page, last, more = self._page(subject, sequence, 100)
+            page, last, more = self._reader.page(subject, sequence, 100)
             for place, each in enumerate(page):
                 if each.record.at >= oldest or (not more and each is page[-1]):
                     if place or sequence > 1:
@@ -213,8 +200,8 @@ class NatsBackend:
     def _heads(self, keys: Sequence[Key]) -> dict[Key, tuple[int, Record]]:
         """(sequence, head) of each key that has one, as of one moment."""
         if len(keys) == 1:
-            reply = self._direct(f".{nats_names.subject(self._stream, keys[0])}", b"")[0]
-            return {} if nats_client.status(reply) else {keys[0]: _read(reply)}
+            reply = self._reader.ask(f".{nats_names.subject(self._stream, keys[0])}", b"")[0]
+            return {} if nats_client.status(reply) else {keys[0]: read(reply)}
         found = self._some_heads(keys)
         while len(keys) > MULTI or any(
             key not in found and key[0] not in NEVER_REPLACED for key in keys
@@ -231,9 +218,9 @@ class NatsBackend:
         for start in range(0, len(keys), MULTI):
             names = [nats_names.subject(self._stream, key) for key in keys[start : start + MULTI]]
             body = json.dumps({"multi_last": names}).encode()
-            for reply in self._direct("", body):
+            for reply in self._reader.ask("", body):
                 if not nats_client.status(reply):
-                    sequence, record = _read(reply)
+                    sequence, record = read(reply)
                     found[Key(record.key)] = sequence, record
         return found
 
@@ -280,84 +267,15 @@ class NatsBackend:
         return found[:limit]
 
     def history(self, key: str, after: int, limit: int) -> list[Record]:
-        return again(lambda: self._history(key, after, limit))
-
-    def _history(self, key: str, after: int, limit: int) -> list[Record]:
-        if not keeps_history(key):
-            return []
-        subject = nats_names.subject(self._stream, key)
-        sequence = self._find(subject, after + 1)
-        found: list[Record] = []
-        more = sequence > 0
-        while more and len(found) < limit:
-            page, sequence, more = self._page(subject, sequence, limit - len(found))
-            found += [each.record for each in page]
-            sequence += 1
-        return found
-
-    def _find(self, subject: str, version: int) -> int:
-        """The sequence of the first kept version from ``version`` on; 0 where there is none."""
-        first, _, _ = self._page(subject, 1, 1)
-        if not first or first[0].record.version >= version:
-            return first[0].sequence if first else 0
-        reply = self._direct(f".{subject}", b"")[0]
-        low, (high, head) = first[0].sequence, _read(reply)
-        if head.version < version:
-            return 0
-        while high - low > 1:
-            middle = (low + high) // 2
-            page, _, _ = self._page(subject, middle, 1)
-            if page and page[0].record.version < version:
-                low = page[0].sequence
-            else:
-                high = middle
-        return high
-
-    def _page(self, subject: str, sequence: int, limit: int) -> tuple[list[_Stored], int, bool]:
-        """Records of a subject from ``sequence`` on, the last sequence that was looked at, and
-        whether more follow."""
-        body = {"seq": sequence, "batch": limit, "max_bytes": PAGE_BYTES}
-        body_bytes = json.dumps({**body, "next_by_subj": subject}).encode()
-        *replies, end = self._direct("", body_bytes)
-        last = int((replies[-1].headers or {})["Nats-Sequence"]) if replies else sequence - 1
-        found = [_Stored(*_read(reply), _predecessor(reply)) for reply in replies if reply.data]
-        return found, last, int((end.headers or {}).get("Nats-Num-Pending", 0)) > 0
+        return again(lambda: self._reader.history(key, after, limit))
 
     def changes(self, prefix: str, cursor: str, limit: int) -> Page:
         if not _CURSOR.fullmatch(cursor or "0"):
             raise UsageError(f"expected a cursor that this store gave out, found {cursor!r}")
-        return again(lambda: self._changes(prefix, int(cursor or 0), limit))
-
-    def _changes(self, prefix: str, seen: int, limit: int) -> Page:
-        subject = nats_names.under(self._stream, prefix)
-        records: list[Record] = []
-        cursors: list[str] = []
-        met: set[str] = set()
-        gap = False
-        page, last, more = self._page(subject, seen + 1, limit)
-        for each in page:
-            key = each.record.key
-            if not key.startswith(prefix) or not keeps_history(key):
-                continue
-            # Where the version before came after the cursor and was not met, it is gone.
-            gap = gap or (key not in met and each.before > seen)
-            met.add(key)
-            records.append(each.record)
-            cursors.append(str(each.sequence))
-        return Page(records, cursors, str(last), gap, live=not more)
+        return again(lambda: self._reader.changes(prefix, int(cursor or 0), limit))
 
     def cursor(self, prefix: str) -> str:
         return str(again(lambda: self._api(f"STREAM.INFO.{self._stream}"))["state"]["last_seq"])
-
-    def _direct(self, target: str, body: bytes) -> list[Msg]:
-        """Read from the stream's own store, without its queue of commands."""
-        subject = f"$JS.API.DIRECT.GET.{self._stream}{target}"
-        replies = self._wire.ask_many(subject, body) if body else [self._wire.ask(subject)]
-        status = nats_client.status(replies[-1])
-        if status not in ("", "204", "404"):
-            said = (replies[-1].headers or {}).get("Description", status)
-            raise StoreUnavailable(f"NATS at {self._wire.place} refused: {said}")
-        return replies
 
     def _api(self, subject: str, body: Any = None) -> dict[str, Any]:
         answer = self._wire.api(subject, body)
@@ -433,17 +351,6 @@ def _as_batch(messages: Sequence[Post], name: str) -> list[Post]:
         )
         for place, (subject, payload, headers) in enumerate(messages, 1)
     ]
-
-
-def _read(reply: Msg) -> tuple[int, Record]:
-    return int((reply.headers or {})["Nats-Sequence"]), unpack(reply.data)
-
-
-def _predecessor(reply: Msg) -> int:
-    headers = reply.headers or {}
-    if BACK in headers:
-        return int(headers["Nats-Sequence"]) - int(headers[BACK])
-    return int(headers.get(EXPECTED, 0))
 
 
 def examine(location: Location, limits: Limits, clock: Clock) -> Found:

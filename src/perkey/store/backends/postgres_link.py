@@ -10,6 +10,7 @@ import psycopg
 
 from perkey.errors import StoreError, StoreUnavailable
 from perkey.store.backends.postgres_arrays import adapt
+from perkey.store.backends.postgres_queries import PLAN_ONCE
 from perkey.store.backends.postgres_wire import Wire
 from perkey.store.limits import Limits
 from perkey.store.url import Location
@@ -96,8 +97,10 @@ class Link:
         return self._prepare == "yes" or (self._prepare == "auto" and not self.pooled)
 
     def wire(self, connection: psycopg.Connection[Any]) -> Wire:
-        """The short way to the server over ``connection``."""
+        """The short way to the server over ``connection``, which is for commits from now on."""
         if self._wire is None or self._wire.connection is not connection:
+            if self.prepares and not self.pooled:
+                connection.execute(PLAN_ONCE)
             self._wire = Wire(connection, prepare=self.prepares)
         return self._wire
 
