@@ -44,6 +44,8 @@ class Kind:
     """Whether what was acknowledged outlives a killed server."""
     increments: int = 250
     """How often each of several processes changes one key: so often that it takes seconds."""
+    pace: float = 1.0
+    """How much of everything else such a process does: less where each commit takes long."""
     is_write: Callable[[bytes], bool] = _any
     """Which requests the proxy tampers with, by their first 64 KiB."""
     plain: str = ""
@@ -164,12 +166,18 @@ KINDS = {
         "dynamodb_server",
         survives_kill=False,
         increments=60,
+        pace=0.4,
         is_write=_dynamodb_write,
         fresh=_dynamodb_table,
     ),
     "etcd": Kind("etcd:Etcd", "etcd_server", is_write=_etcd_write),
     "http": ServedKind(
-        "perkey_http:PerkeyHttp", "perkey_server", increments=40, is_write=_http_write, fresh=None
+        "perkey_http:PerkeyHttp",
+        "perkey_server",
+        increments=40,
+        pace=0.4,
+        is_write=_http_write,
+        fresh=None,
     ),
     "nats": Kind("nats:Nats", "nats_server", is_write=_nats_write),
     "objects": UnprobedKind(
@@ -177,6 +185,7 @@ KINDS = {
         "objects_server",
         several_keys=False,
         increments=100,
+        pace=0.4,
         is_write=_s3_write,
         fresh=_s3_prefix,
     ),

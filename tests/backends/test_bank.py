@@ -9,7 +9,7 @@ import pytest
 import perkey
 from perkey.store.transaction import Tx
 from tests.backends.crew import crew
-from tests.backends.kinds import KINDS
+from tests.backends.kinds import KINDS, Kind
 from tests.races.processes import finished
 
 PROCESSES = 8
@@ -38,7 +38,7 @@ for n in range(moves):
         first, second, third = choose.sample(names, 3)
         changes = {first: -amount, second: amount + 1, third: -1}
     store.transact([*changes], move)
-    if n == 20:
+    if n == moves // 3:
         say("under way")
 """
 
@@ -49,17 +49,14 @@ def fill(tx: Tx, names: list[str], value: int) -> None:
 
 
 @pytest.fixture(params=[name for name, kind in KINDS.items() if kind.several_keys])
-def url(request: pytest.FixtureRequest) -> str:
-    """The URL of each server that commits several keys."""
-    found: str = request.getfixturevalue(KINDS[request.param].fixture).url
-    return found
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Each kind of store that commits several keys."""
+    return KINDS[request.param]
 
 
-def test_a_key_that_was_only_read_stops_the_commit(
-    url: str, prefix: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_key_that_was_only_read_stops_the_commit(url: str, prefix: str, kind: Kind) -> None:
     """Two that each read what the other writes (write skew): one of them must run again."""
-    if KINDS[request.node.callspec.params["url"]].locks:
+    if kind.locks:
         return  # the other would wait for the one that waits for it
     first, second = f"{prefix}a", f"{prefix}b"
     with perkey.open(url) as one, perkey.open(url) as other:
@@ -77,7 +74,7 @@ def test_a_key_that_was_only_read_stops_the_commit(
         assert (seen, one.get(first).value, one.get(second).value) == ([1, 0], 1, 0)
 
 
-def test_the_total_is_the_same_in_every_read(url: str, prefix: str) -> None:
+def test_the_total_is_the_same_in_every_read(url: str, prefix: str, kind: Kind) -> None:
     names = [f"{prefix}{n}" for n in range(ACCOUNTS)]
     with perkey.open(url) as store:
         store.transact(names, lambda tx: fill(tx, names, START))
@@ -85,7 +82,8 @@ def test_the_total_is_the_same_in_every_read(url: str, prefix: str) -> None:
         def total() -> int:
             return int(store.transact(names, lambda tx: sum(tx[name] for name in names)))
 
-        arguments = [(" ".join(names), seed, 60) for seed in range(PROCESSES)]
+        moves = int(60 * kind.pace)
+        arguments = [(" ".join(names), seed, moves) for seed in range(PROCESSES)]
         with crew(MOVER, url, arguments) as movers:
             doomed, rest = movers[:3], movers[3:]
             for mover in doomed:

@@ -18,18 +18,19 @@ from tests.backends.crew import crew
 from tests.backends.kinds import Kind
 from tests.moving import fill
 
-DOCUMENTS = 150
+DOCUMENTS = 60
+"""Fewer where each commit takes long."""
 
 COPIER = """
 from perkey.clock import SYSTEM
 from perkey.store import transfer
 from perkey.store.url import open_backend
 
-transfer.BATCH_RECORDS, transfer.PAGE = 20, 10
+transfer.BATCH_RECORDS, transfer.PAGE = 12, 10
 source, target = (open_backend(each, transfer.LIMITS, SYSTEM) for each in (url, arguments[0]))
 
 def tell(progress):
-    if progress.phase == "copying" and progress.records >= 60:
+    if progress.phase == "copying" and progress.records >= 30:
         say("under way")
 
 say("ready")
@@ -40,11 +41,11 @@ say("done")
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> str:
+def source(tmp_path: Path, kind: Kind) -> str:
     """A filled SQLite store."""
     url = f"sqlite:///{tmp_path}/source.db"
     with perkey.open(url) as store:
-        fill(store, DOCUMENTS)
+        fill(store, int(DOCUMENTS * kind.pace))
     return url
 
 
@@ -67,7 +68,7 @@ def copied(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, di
 
 
 def test_there_and_back_killed_on_the_way(
-    source: str, empty: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: str, empty: str, kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
         with crew(COPIER, source, [(empty, source)]) as (copier,):
@@ -83,7 +84,7 @@ def test_there_and_back_killed_on_the_way(
     report = compared(source, back)
     assert report.same
     assert report.digest == told["digest"]
-    assert report.keys > DOCUMENTS
+    assert report.keys > DOCUMENTS * kind.pace
 
 
 def test_work_goes_on_after_the_move(

@@ -10,7 +10,7 @@ import pytest
 import perkey
 from perkey import Change, Leases, Store, StoreUnavailable, Synced
 from tests.backends.crew import crew
-from tests.backends.kinds import Kind
+from tests.backends.kinds import KINDS, Kind
 from tests.races.processes import Process, finished
 from tests.servers.base import Server
 
@@ -44,7 +44,7 @@ def test_processes_count_to_the_last_one(kind: Kind, url: str, store: Store, pre
 
 
 SURVIVOR = """
-key = arguments[0]
+key, count = arguments[0], int(arguments[1])
 store = perkey.open(url)
 
 def add(tx):
@@ -53,7 +53,7 @@ def add(tx):
 acknowledged = unknown = 0
 say("ready")
 hear()
-while acknowledged < 300:
+while acknowledged < count:
     try:
         store.transact(key, add)
         acknowledged += 1
@@ -61,28 +61,32 @@ while acknowledged < 300:
         pass
     except OutcomeUnknown:
         unknown += 1
-    if acknowledged % 100 == 50:
+    if acknowledged % 20 == 10:
         say("at", acknowledged)
 say("done", acknowledged, unknown)
 """
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
+ENDS = [(name, "stop") for name in KINDS] + [
+    (name, "kill") for name, kind in KINDS.items() if kind.survives_kill
+]
+
+
+@pytest.mark.parametrize(("kind", "end"), ENDS, indirect=["kind"])
 def test_a_restarted_server_loses_nothing(
     own_server: Server, kind: Kind, prefix: str, end: str
 ) -> None:
-    if end == "kill" and not kind.survives_kill:
-        end = "stop"
+    count = int(200 * kind.pace)
     with perkey.open(own_server.url) as store, store.watch(prefix, after="") as watch:
-        with crew(SURVIVOR, own_server.url, [(prefix,)] * 3) as writers:
+        with crew(SURVIVOR, own_server.url, [(prefix, count)] * 3) as writers:
             for writer in writers:
-                assert writer.hear() == "at 50"
+                assert writer.hear() == "at 10"
             getattr(own_server, end)()
             own_server.start()
             told = [last_words(writer) for writer in writers]
             finished(writers)
         acknowledged, unknown = (sum(column) for column in zip(*told, strict=True))
-        assert acknowledged == 900
+        assert acknowledged == 3 * count
         final = patiently(lambda: store.get(prefix))
         assert acknowledged <= final.value <= acknowledged + unknown
         assert list(seen(watch, final.version)) == list(range(1, final.version + 1))
