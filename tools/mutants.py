@@ -47,7 +47,7 @@ FLOWS = {
     "patching": ["tests/unit/flows/test_patching.py"],
     "pointer": ["tests/unit/flows/test_pointer.py"],
     "publishing": ["tests/unit/publishing/test_publisher.py"],
-    "records": DOCUMENTS,
+    "records": [*DOCUMENTS, "tests/unit/store/test_hooks.py"],
     "rules": ["tests/unit/flows/test_rules.py", "tests/unit/test_document_rules.py"],
     "tasklist": ["tests/unit/test_board.py"],
     "transforms": ["tests/unit/flows/test_transforms.py"],
@@ -109,6 +109,8 @@ def _aside(tree: ast.Module) -> Iterator[ast.AST]:
             left = [node.returns, *node.decorator_list]
             if node.name in ASIDE:
                 left.append(node)
+        elif isinstance(node, ast.ClassDef):
+            left = [*node.decorator_list]
         elif isinstance(node, ast.arg | ast.AnnAssign):
             left = [node.annotation]
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):

@@ -291,6 +291,22 @@ async def test_the_same_content_may_be_deduplicated(engine: AsyncEngine) -> None
     assert (await engine.register_process(order(quick), dedupe=True)).version == 2
 
 
+async def test_what_is_registered_and_unregistered_is_told(engine: AsyncEngine) -> None:
+    facts: list[Fact] = []
+
+    async def note(fact: Fact) -> None:
+        facts.append(fact)
+
+    engine.observe(note)
+    first = await engine.register_process(order(quick))
+    await engine.unregister_version(first)
+    await until(lambda: len(facts) == 2)
+    assert [(fact.kind, fact.key, fact.version) for fact in facts] == [
+        ("registered", "order", 1),
+        ("unregistered", "order", 1),
+    ]
+
+
 async def test_a_receipt_is_refused_once_unregistered_or_by_another_engine(
     engine: AsyncEngine,
 ) -> None:

@@ -145,3 +145,18 @@ def test_both_colours_have_the_same_methods() -> None:
             if inspect.isfunction(vars(one)[name]):
                 mine, yours = (inspect.signature(vars(each)[name]) for each in (one, other))
                 assert list(mine.parameters) == list(yours.parameters)
+
+
+def test_a_handle_shows_the_results_of_its_steps() -> None:
+    async def body(ctx: Context) -> int:
+        return int(await ctx.step("count", lambda: 3))
+
+    engine = Engine()
+    engine.register_process(define("counted", body))
+    engine.run()
+    try:
+        handle = engine.start_latest("counted")
+        handle.wait(30)
+        assert (handle.steps(), handle.result()) == ({"count": 3}, 3)
+    finally:
+        engine.shutdown()

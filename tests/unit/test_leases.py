@@ -60,6 +60,12 @@ def test_the_token_grows_with_every_acquisition_and_survives_release(
     assert tokens == [1, 2, 3, 4, 6]
 
 
+def test_the_longest_lease_is_a_leap_year(leases: Leases) -> None:
+    leases.acquire("report", ttl=366 * 86_400)
+    with pytest.raises(UsageError, match="at most 31622400 seconds"):
+        leases.acquire("other", ttl=366 * 86_400 + 1)
+
+
 def test_a_lease_ends_at_its_ttl_exactly(leases: Leases, clock: ManualClock) -> None:
     leases.acquire("report", ttl=0.5)
     clock.elapsed += 0.499
