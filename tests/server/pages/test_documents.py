@@ -8,7 +8,8 @@ from urllib.parse import quote
 import pytest
 
 from perkey import AsyncDocuments, AsyncStore
-from perkey.server.pages import documents
+from perkey.server.pages import documents, render
+from perkey.store.record import Record
 from tests.server.client import Client
 from tests.server.pages.conftest import Guarded
 from tests.server.pages.html import Element, Page, compact
@@ -152,6 +153,24 @@ async def test_a_long_timeline_goes_on(client: Client, docs: AsyncDocuments) -> 
     assert seen == list(range(documents.PAGE * 2 + 5, 0, -1))
 
 
+@pytest.mark.usefixtures("report")
+async def test_what_is_asked_for_again_and_is_the_same_is_not_made_again(client: Client) -> None:
+    page = await look(client, "/document", key="report")
+    (again,) = {each["hx-get"] for each in page.elements if "hx-get" in each.attributes}
+    answer = await client.send("GET", again)
+    assert (answer.status, answer.body) == (204, b"")
+    await client.put("report", 5, if_match='"4"')
+    assert "version 5, the newest" in Page(await client.send("GET", again)).text
+
+
+async def test_a_timeline_of_long_values_does_not_compare_them(docs: AsyncDocuments) -> None:
+    many = [Record("d/k", n, b'"' + b"x" * 100_000 + b'%d"' % n, base=n - 1) for n in range(1, 51)]
+    assert all(each.paths == () for each in documents.timeline(many))
+    assert all(each.paths == ("~(all)",) for each in documents.timeline(many[:9])[:-1])
+    long = [Record("d/k", n, b'"' + b"x" * 300_000 + b'%d"' % n, base=n - 1) for n in (1, 2)]
+    assert documents.timeline(long)[0].paths == ()
+
+
 async def test_a_deletion_is_a_version(client: Client, docs: AsyncDocuments) -> None:
     await docs.put("k", 1, create=True, by="ann")
     await docs.delete("k", by="bob")
@@ -244,3 +263,16 @@ async def test_hostile_keys_values_and_authors_come_out_as_text(
     assert HOSTILE in searched.text
     refused = await look(client, "/document", 404, key=HOSTILE + "x")
     assert "alert(1)" in refused.text
+
+
+async def test_that_check_can_fail(
+    client: Client, docs: AsyncDocuments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mistake put back: templates that print what is stored as it is."""
+    await docs.put(HOSTILE, {HOSTILE: HOSTILE}, create=True, by=HOSTILE)
+    careless = render.environment().overlay(autoescape=False)
+    monkeypatch.setattr(render, "environment", lambda: careless)
+    for path in ("/documents", "/document"):
+        query: dict[str, str | int] = {} if path == "/documents" else {"key": HOSTILE}
+        with pytest.raises(AssertionError):
+            await look(client, path, **query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ PATHS = 4
 """How many of a version's changed places its line in the timeline names."""
 DIFF_BYTES = 256 * 1024
 """Of longer values the timeline does not say what changed."""
+DIFFS_BYTES = 4 * 1024 * 1024
+"""Nor of any, where all values that it looks at are longer together."""
 PATH_CHARS = 60
 
 
@@ -49,9 +52,11 @@ def timeline(records: list[Record]) -> list[Version]:
 
 def _versions(records: list[Record]) -> Iterator[Version]:
     before: Record | None = None
+    short = sum(len(each.body or b"") for each in records) <= DIFFS_BYTES
     for record in records:
         known = record.version == 1 or (before and before.version == record.version - 1)
-        changes = _changes(before if record.version > 1 else None, record) if known else []
+        first = record.version == 1
+        changes = _changes(None if first else before, record) if known and short else []
         paths = tuple(shortened(each) for each in changes[:PATHS])
         gone = sum(each.kind == "remove" for each in changes)
         stale = is_stale(record)
@@ -107,12 +112,15 @@ async def show(call: Call) -> Response:
     head: Record | None = (await call.services.store.run(_read(name)))[0]
     if head is None:
         raise NotFound(f"there is no document {key!r:.80}, and there never was")
+    if call.whole("seen", 0) == head.version:
+        # Asked for again and again while somebody looks: what is the same costs one read.
+        return Response(status_code=204, headers=render.HEADERS)
     wanted = call.whole("version", head.version, 1)
     before = call.whole("before", head.version + 1, 1)
     blame = await call.services.store.run(_blamed(call.services.book.blames, name, wanted, head))
     start = max(0, before - PAGE - 2)
     records, _ = await call.services.store.run(listing.history(name, start, before - 1 - start))
-    versions = timeline(records)[:PAGE]
+    versions = (await asyncio.to_thread(timeline, records))[:PAGE]
     tint = render.Tints()
     for version in reversed(versions):
         tint(version.record.by)
@@ -179,5 +187,5 @@ def _commands(call: Call, key: str, wanted: int, head: Record) -> list[commands.
 
 ROUTES = [
     Route("GET", "/ui/documents", search, query=("prefix", "after"), page=True),
-    Route("GET", "/ui/document", show, query=("key", "version", "before"), page=True),
+    Route("GET", "/ui/document", show, query=("key", "version", "before", "seen"), page=True),
 ]

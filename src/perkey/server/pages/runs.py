@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -22,8 +23,10 @@ from perkey.store.keys import BOARDS, Key
 from perkey.store.record import Record
 
 PAGE = 50
-VERSIONS = 2000
-"""How far back the line of claims looks."""
+ENTRIES = 100_000
+"""How much the line of claims looks at: tasks of a run times versions of it."""
+VERSIONS = 10, 2000
+"""At least and at most so many of them."""
 TASKS = 500
 """How many tasks a page shows."""
 OUTPUT_CHARS = 120
@@ -67,9 +70,10 @@ async def show(call: Call) -> Response:
     name = call.text("run")
     call.caller.need_key(name)
     key = flows.board_key(name)
-    head, records, now = await call.services.store.run(_read(key))
+    head, now = await call.services.store.run(_read(key))
     run = tasklist.decode(name, head)
-    claims = spans(name, records)
+    records = await call.services.store.run(_history(key, head, len(run.tasks)))
+    claims = await asyncio.to_thread(spans, name, records)
     begin = records[0].at if records else now
     busy = any(task.state == RUNNING for task in run.tasks.values())
     end = now if busy else max((each.end or now for each in claims), default=now)
@@ -120,13 +124,17 @@ def _output(task: tasklist.Task) -> str:
     return text if len(text) <= OUTPUT_CHARS else text[:OUTPUT_CHARS] + "…"
 
 
-def _read(key: Key) -> steps.Flow[tuple[Record | None, list[Record], int]]:
+def _read(key: Key) -> steps.Flow[tuple[Record | None, int]]:
     now: int = yield steps.Now()
     heads: list[Record | None] = yield steps.Read([key])
-    head = heads[0]
-    start = max(0, head.version - VERSIONS) if head is not None else 0
-    records: list[Record] = yield steps.History(key, start, VERSIONS)
-    return head, records, now
+    return heads[0], now
+
+
+def _history(key: Key, head: Record, tasks: int) -> steps.Flow[list[Record]]:
+    least, most = VERSIONS
+    count = max(least, min(most, ENTRIES // tasks))
+    found: list[Record] = yield steps.History(key, max(0, head.version - count), count)
+    return found
 
 
 def _commands(call: Call, name: str) -> list[commands.Command]:
