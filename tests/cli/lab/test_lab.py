@@ -128,3 +128,20 @@ def test_the_bar_counts_what_is_done(
     with view.progress(1, as_json=False) as done:
         done(report)
     assert "double-move/delete" in capsys.readouterr().err
+
+
+def test_it_fits_a_terminal_of_80_columns() -> None:
+    from rich.console import Console
+
+    from perkey.lab.examine import examine
+
+    scenario = double_move.SCENARIO
+    reports = [examine(scenario, scenario.variant(name), 1) for name in ("delete", "counted")]
+    console = Console(width=80, record=True, force_terminal=False)
+    with console.capture() as caught:
+        console.print(view._summary(reports))
+        console.print(view.drawn(reports[0].drawing))  # type: ignore[arg-type]
+    shown = caught.get()
+    assert max(len(line) for line in shown.splitlines()) <= 80
+    assert "24 of 78 (31%)" in shown
+    assert "…" not in shown

@@ -65,14 +65,11 @@ def tell(reports: Sequence[Report], written: Sequence[str]) -> None:
 
 
 def _summary(reports: Sequence[Report]) -> Table:
-    rounds = reports[0].stress.rounds
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    grid.add_column("way")
-    grid.add_column("verdict")
-    grid.add_column("fail of all schedules", justify="right")
-    grid.add_column(f"asyncio, {rounds:,} rounds", justify="right")
-    grid.add_column(f"threads, {rounds:,}", justify="right")
-    grid.add_column(f"in order, {reports[0].stress.orderly_rounds}", justify="right")
+    grid.add_column("way", overflow="fold")
+    grid.add_column("verdict", no_wrap=True)
+    for heading in ("schedules that fail", "asyncio", "threads", "in order"):
+        grid.add_column(heading, justify="right", no_wrap=True)
     for report in reports:
         count, seen = report.count, report.stress
         share = f" ({count.failing / count.schedules:.0%})" if count.failing else ""
@@ -154,11 +151,14 @@ def _tell_end(reports: Sequence[Report], written: Sequence[str]) -> None:
         f"{clean} of {len(right)} others searched through, none of their schedules fails",
         style="green" if found + clean == len(reports) else "bold red",
     )
-    output.say(
-        "schedules: counted over the whole unpruned tree; asyncio: callers come and are served "
-        "at random times; in order: all at once, first come, first served; saves that can fail "
-        "do so in 30 %",
-        style="dim",
-    )
+    seen = reports[0].stress
+    for line in (
+        "schedules: counted over the whole unpruned tree",
+        f"asyncio, threads: in how many of {seen.rounds:,} rounds of a stress test it was seen; "
+        "asyncio's callers come and are served at random times",
+        f"in order: of {seen.orderly_rounds} rounds on asyncio, all at once, first come, first "
+        "served; saves that can fail do so in 30 %",
+    ):
+        output.say(line, style="dim")
     for path in written:
         output.say(f"written: {path}")
