@@ -238,6 +238,8 @@ def _complaint(method: str, facts: dict[str, Any]) -> str:
         details = facts["exceptionDetails"]
         return f"exception: {details.get('exception', {}).get('description', details['text'])}"
     if method == "Runtime.consoleAPICalled" and facts["type"] in ("error", "warning", "assert"):
+        if [each.get("value") for each in facts["args"]] == ["htmx:sendAbort"]:
+            return ""  # the page was left while it asked for a part of itself
         return f"console.{facts['type']}: {facts['args']}"
     if method == "Log.entryAdded" and facts["entry"]["level"] in ("error", "warning"):
         return f"log: {facts['entry']['text']} {facts['entry'].get('url', '')}"
