@@ -47,7 +47,12 @@ FLOWS = {
     "patching": ["tests/unit/flows/test_patching.py"],
     "pointer": ["tests/unit/flows/test_pointer.py"],
     "publishing": ["tests/unit/publishing/test_publisher.py"],
-    "records": [*DOCUMENTS, "tests/unit/store/test_hooks.py"],
+    "records": [
+        *DOCUMENTS,
+        "tests/unit/store/test_hooks.py",
+        "tests/unit/test_store_delete.py",
+        "tests/unit/once/test_atomic.py",
+    ],
     "rules": ["tests/unit/flows/test_rules.py", "tests/unit/test_document_rules.py"],
     "tasklist": ["tests/unit/test_board.py"],
     "transforms": ["tests/unit/flows/test_transforms.py"],
