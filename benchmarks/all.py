@@ -27,10 +27,11 @@ from benchmarks import plots, records
 from benchmarks.records import Record
 
 ROOT = Path(__file__).resolve().parents[1]
-BENCHES = ("store", "codec", "locks", "ledger", "engine", "backends", "explore")
+BENCHES = ("store", "codec", "locks", "ledger", "engine", "server", "backends", "explore")
 PEERS = (
     "msgspec", "psycopg", "redis", "grpcio", "nats-py", "boto3", "asyncio-keyed-lock", "aiologic",
     "dogpile.cache", "oslo.concurrency", "dbos", "SpiffWorkflow", "frontrun", "detangle",
+    "starlette", "uvicorn", "agent-once", "justonce", "aws-lambda-powertools", "a-ledger",
 )  # fmt: skip
 
 
