@@ -41,6 +41,7 @@ async def report(docs: AsyncDocuments) -> None:
 async def test_an_empty_store_teaches(client: Client) -> None:
     page = await look(client, "/documents")
     assert "There are no documents yet" in page.text
+    assert page.one("pre").text.splitlines()[0] == "export PERKEY_STORE=http://localhost"
     assert "perkey doc put report" in page.one("pre").text
     assert page.commands() == ["perkey doc list '' --store http://localhost"]
 
@@ -241,6 +242,12 @@ async def test_commands_name_no_token(guarded: Guarded, docs: AsyncDocuments) ->
     for line in page.commands():
         assert "$PERKEY_TOKEN" in line
         assert guarded.tokens["agent"] not in line
+
+
+async def test_what_an_empty_page_teaches_names_no_token(guarded: Guarded) -> None:
+    page = await look(guarded.signed_in("boss"), "/documents")
+    line = page.one("pre").text.splitlines()[0]
+    assert line == 'export PERKEY_STORE="http://token:$PERKEY_TOKEN@localhost"'
 
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'`{{7*7}}{%x%}"

@@ -31,6 +31,7 @@ async def books(store: AsyncStore) -> AsyncLedger:
 async def test_an_empty_ledger_teaches(client: Client) -> None:
     page = await look(client, "/ledger")
     assert "There are no accounts yet" in page.text
+    assert page.one("pre").text.splitlines()[0] == "export PERKEY_STORE=http://localhost"
     assert "perkey ledger transfer" in page.one("pre").text
     assert "No account begins with x" in (await look(client, "/ledger", prefix="x")).text
     await look(client, "/account", 404, account="none")

@@ -66,6 +66,9 @@ def section(page: Page, title: str) -> str:
 async def test_before_anything_happened_it_teaches(running: Application) -> None:
     page = Page(await Client(running).send("GET", "/ui"))
     assert "Nothing has changed since this server started" in section(page, "recent-title")
+    store, put = page.one("pre").text.splitlines()
+    assert store == "export PERKEY_STORE=http://localhost"
+    assert put.startswith("perkey doc put hello ")
     assert "A key that many write at once" in section(page, "hot-title")
     assert "ready" in section(page, "health-title")
     assert "memory" in section(page, "health-title")

@@ -21,10 +21,12 @@ class Command:
 def perkey(call: Call, about: str, *words: str) -> Command:
     """A ``perkey`` command on this server as its store."""
     said = " ".join(map(shlex.quote, words))
-    scheme, host = _address(call)
-    secret = "token:$PERKEY_TOKEN@" if call.services.settings.tokens is not None else ""
-    store = f'"{scheme}://{secret}{host}{root(call)}"' if secret else _url(call)
-    return Command(about, f"perkey {said} --store {store}")
+    return Command(about, f"perkey {said} --store {_store(call)}")
+
+
+def export(call: Call) -> str:
+    """The line after which every ``perkey`` command of a shell goes to this server."""
+    return f"export PERKEY_STORE={_store(call)}"
 
 
 def curl(call: Call, about: str, path: str, also: str = "") -> Command:
@@ -38,6 +40,14 @@ def curl(call: Call, about: str, path: str, also: str = "") -> Command:
 def segment(text: str) -> str:
     """A key as one segment of a path."""
     return quote(text, safe="")
+
+
+def _store(call: Call) -> str:
+    """This server as a store's URL, for a shell; the token stays in its variable."""
+    scheme, host = _address(call)
+    if call.services.settings.tokens is None:
+        return _url(call)
+    return f'"{scheme}://token:$PERKEY_TOKEN@{host}{root(call)}"'
 
 
 def _url(call: Call) -> str:

@@ -58,6 +58,7 @@ async def accounts(call: Call) -> Response:
         found=found,
         next=found[-1].account if len(found) == PAGE else "",
         books=await _books(call, found, whole=whole),
+        export=commands.export(call),
         commands=[
             commands.perkey(call, "The same list", "ledger", "accounts", prefix),
             commands.perkey(call, "Recompute every balance", "ledger", "verify"),

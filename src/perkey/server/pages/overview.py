@@ -71,6 +71,7 @@ async def overview(call: Call) -> Response:
         is_stale=is_stale,
         rates=_rates(call),
         health=await _health(call),
+        export=commands.export(call),
         commands=[
             commands.curl(call, "The same figures for Prometheus", "/metrics"),
             commands.curl(call, "Every change as it comes", "/v1/events", "-N"),
