@@ -27,7 +27,8 @@ from benchmarks import plots, records
 from benchmarks.records import Record
 
 ROOT = Path(__file__).resolve().parents[1]
-BENCHES = ("store", "codec", "locks", "ledger", "engine", "server", "backends", "explore")
+BENCHES = ("store", "codec", "locks", "ledger", "engine", "server", "server_load", "backends",
+           "explore")  # fmt: skip
 PEERS = (
     "msgspec", "psycopg", "redis", "grpcio", "nats-py", "boto3", "asyncio-keyed-lock", "aiologic",
     "dogpile.cache", "oslo.concurrency", "dbos", "SpiffWorkflow", "frontrun", "detangle",

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 import perkey
 from perkey import Board, Documents
@@ -49,15 +50,16 @@ def main(url: str) -> None:
         board.create(TASKS)
 
         spawn = multiprocessing.get_context("spawn")  # as if they ran on other machines
-        crew = []
-        for number in range(1, WORKERS + 1):
+
+        def hire(number: int) -> tuple[BaseProcess, Connection]:
             ours, theirs = spawn.Pipe()
             process = spawn.Process(target=worker, args=(url, f"worker-{number}", theirs))
             process.start()
-            crew.append((process, ours))
+            return process, ours
 
-        victim, pipe = crew.pop(0)
-        task = pipe.recv()
+        victim, pipe = hire(1)
+        task = pipe.recv()  # it has claimed one
+        crew = [hire(number) for number in range(2, WORKERS + 1)]
         assert victim.pid is not None
         os.kill(victim.pid, signal.SIGKILL)
         victim.join()

@@ -6,7 +6,7 @@ from typing import Any
 
 from perkey import AsyncPublisher, Publisher, Sections
 from perkey.lab.costs import kept_locks, one_lock_for_all
-from perkey.lab.scenario import Diary, Kind, Scenario, Variant
+from perkey.lab.scenario import Diary, Kind, Scenario, Variant, must
 from perkey.lab.worlds import drive, io, new_lock, on_a_loop
 from perkey.testing import VirtualClock
 
@@ -52,9 +52,9 @@ class Feed:
 def judge(feed: Feed) -> None:
     """What subscribers see never goes back, and in the end it is the state."""
     for before, after in zip(feed.sent, feed.sent[1:], strict=False):
-        assert before <= after, f"the view went back from state {before} to state {after}"
+        must(before <= after, f"the view went back from state {before} to state {after}")
     shown = feed.sent[-1]
-    assert shown == feed.version, f"the state is {feed.version}, and the view stays at {shown}"
+    must(shown == feed.version, f"the state is {feed.version}, and the view stays at {shown}")
 
 
 def moves_on(feed: Feed) -> None:

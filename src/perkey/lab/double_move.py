@@ -6,7 +6,7 @@ from typing import Any
 
 from perkey import AsyncOnce, KeyedLocks, Tx
 from perkey.lab.costs import kept_locks
-from perkey.lab.scenario import Diary, Kind, Scenario, Variant
+from perkey.lab.scenario import Diary, Kind, Scenario, Variant, must
 from perkey.lab.stepped import SteppedStore
 from perkey.lab.worlds import Entered, io, new_lock
 from perkey.testing import InjectedFailure, VirtualClock
@@ -63,13 +63,13 @@ class Bank:
 
 def judge(bank: Bank) -> None:
     """One key moves money once, at most."""
-    assert bank.money() <= 1, f"one payment moved the money {bank.money()} times"
+    must(bank.money() <= 1, f"one payment moved the money {bank.money()} times")
 
 
 def judge_empty(bank: Bank) -> None:
     """The same, and nobody's lock is left behind."""
     judge(bank)
-    assert not bank.locks, "everybody has left, and a lock is still in the map"
+    must(not bank.locks, "everybody has left, and a lock is still in the map")
 
 
 async def delete(bank: Bank) -> None:

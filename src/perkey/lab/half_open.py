@@ -8,7 +8,7 @@ from typing import Any
 from perkey.engine import AsyncEngine, define, message
 from perkey.engine.definitions import Start
 from perkey.errors import InvalidState
-from perkey.lab.scenario import Diary, Kind, Scenario, Variant
+from perkey.lab.scenario import Diary, Kind, Scenario, Variant, must
 from perkey.lab.worlds import io, new_lock
 from perkey.testing import VirtualClock
 
@@ -83,9 +83,9 @@ class Machine:
 
 def judge(machine: Machine) -> None:
     """Started once, and what was taken in as started has arrived."""
-    assert machine.starts <= 1, f"it was started {machine.starts} times"
+    must(machine.starts <= 1, f"it was started {machine.starts} times")
     lost = machine.accepted - machine.arrived()
-    assert not lost, "a message was sent to a started engine and is gone"
+    must(not lost, "a message was sent to a started engine and is gone")
 
 
 class StateUnderTheLock(Machine):

@@ -8,7 +8,7 @@ from typing import Any
 
 from perkey import AsyncDocuments, Document
 from perkey.lab.costs import turn_lock_minutes, turn_retry_minutes
-from perkey.lab.scenario import Diary, Kind, Scenario, Variant
+from perkey.lab.scenario import Diary, Kind, Scenario, Variant, must
 from perkey.lab.stepped import SteppedStore
 from perkey.lab.worlds import io, new_lock
 
@@ -108,7 +108,7 @@ def judge(made: Desk) -> None:
     """Whoever was told that its write was done finds its section in the report."""
     sections = made.sections()
     lost = [name for name in made.told if name not in sections]
-    assert not lost, f"agent {' and '.join(lost)} wrote, was told so, and what it wrote is gone"
+    must(not lost, f"agent {' and '.join(lost)} wrote, was told so, and what it wrote is gone")
 
 
 async def whole_document(name: str, made: Desk) -> None:
