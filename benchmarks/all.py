@@ -114,8 +114,7 @@ def machine() -> list[str]:
         model = next((x.partition(": ")[2] for x in lines if x.startswith("model name")), model)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return [
-        f"- {model}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} "
-        f"{platform.release()}",
+        f"- {model}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}",
         f"- Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, "
         f"perkey {perkey.__version__} at {commit()}",
         f"- {', '.join(versions())}",

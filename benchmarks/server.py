@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from benchmarks.http_load import Next, Turn, turn
+from benchmarks.records import record
 from benchmarks.store import four_kilobytes
 from tests.servers.base import Server, http_get
 from tests.servers.etcd import Etcd
@@ -126,9 +127,8 @@ SIDES: dict[str, tuple[type[Server], Callable[[int], Next]]] = {
 }
 
 
-def show(clients: int, turns: dict[str, list[Turn]]) -> bool:
-    """A line for each side; whether the goals are met."""
-    met = True
+def show(clients: int, turns: dict[str, list[Turn]]) -> None:
+    """A line for each side."""
     for name, found in turns.items():
         rate = statistics.median(each.rate for each in found)
         p50 = statistics.median(each.p50_ms for each in found)
@@ -137,11 +137,13 @@ def show(clients: int, turns: dict[str, list[Turn]]) -> bool:
         line += f"  p50 {p50:>7.2f} ms  p99 {p99:>7.2f} ms"
         if name != "perkey":
             pairs = zip(turns["perkey"], found, strict=True)
-            ratio = statistics.median(ours.rate / theirs.rate for ours, theirs in pairs)
-            met = met and ratio >= GOALS[name]
-            line += f"   perkey is {ratio:.2f}x (goal {GOALS[name]:.1f}x)"
+            ratios = [ours.rate / theirs.rate for ours, theirs in pairs]
+            goal = f"goal {GOALS[name]:.1f}x"
+            line += f"   perkey is {statistics.median(ratios):.2f}x ({goal})"
+            what = f"conditional PUT of 4 KB, {clients} clients, beside {name}"
+            ours = statistics.median(each.rate for each in turns["perkey"])
+            record(what, ours, "/s", theirs=rate, ratios=ratios, goal=goal)
         print(line)
-    return met
 
 
 @contextmanager
@@ -162,7 +164,6 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--only", choices=[*SIDES], nargs="*", default=[*SIDES])
     asked = parser.parse_args()
-    met = True
     with running(asked.only) as servers:
         for clients in CLIENTS:
             turns: dict[str, list[Turn]] = {name: [] for name in servers}
@@ -171,8 +172,8 @@ def main() -> int:
                 for name in order:
                     each = [SIDES[name][1](n) for n in range(clients)]
                     turns[name].append(turn(servers[name].port, each, asked.seconds))
-            met = show(clients, turns) and met
-    return 0 if met else 1
+            show(clients, turns)
+    return 0
 
 
 if __name__ == "__main__":
