@@ -21,8 +21,8 @@ from perkey.engine.records import (
     encode,
     freeze,
     instance_key,
-    leave_box,
     place,
+    step_out,
     stored_of,
     text_of,
     versions_of,
@@ -245,9 +245,7 @@ class Journal:
                 for key in ends:
                     tx.put_body(key, None)
                 for box in boxes:
-                    known = box_of(tx.body(box))
-                    others = [each for each in known.waiting if each != instance.id]
-                    leave_box(tx, box, known, others, known.letters)
+                    step_out(tx, box, box_of(tx.body(box)), instance.id)
             return [each.name for each in stored.inbox]
 
         unread: list[str] = await self.commit([record, *ends, *boxes], finish)

@@ -19,6 +19,7 @@ from perkey.engine.records import (
     instance_key,
     leave_box,
     place,
+    step_out,
     stored_of,
     text_of,
 )
@@ -229,8 +230,7 @@ class Mail:
                 return Delivered(name, stored.results[step])
             found = _first(stored.inbox, name)
             known = box_of(tx.body(box))
-            others = [each for each in known.waiting if each != instance.id]
-            leave_box(tx, box, known, others, known.letters)
+            step_out(tx, box, known, instance.id)
             stored.results[timeout_of(step) if found is None else step] = (
                 True if found is None else found.payload
             )

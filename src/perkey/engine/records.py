@@ -91,6 +91,12 @@ def leave_box(
         tx.put_body(box, None if empty else encode(Box(waiting, letters)))
 
 
+def step_out(tx: Tx, box: Key, known: Box, instance_id: str) -> None:
+    """Whoever waited at this box waits no more."""
+    others = [each for each in known.waiting if each != instance_id]
+    leave_box(tx, box, known, others, known.letters)
+
+
 def text_of(body: bytes) -> str:
     """The text in a record's body."""
     return str(msgspec.json.decode(body))
@@ -113,6 +119,8 @@ def instance_key(instance_id: str) -> Key:
 
 INSTANCES = f"{ENGINE}i/"
 """What the keys of instances begin with."""
+BOXES = f"{ENGINE}b/"
+"""What the keys of letter boxes begin with."""
 
 
 def freeze(instance: Instance, digest: str, owner: str) -> Stored:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 
 from perkey.engine.journal import Journal
-from perkey.engine.records import box_of, leave_box, stored_of
-from perkey.store.keys import ENGINE, Key
+from perkey.engine.records import BOXES, INSTANCES, box_of, leave_box, stored_of
+from perkey.store.keys import Key
 from perkey.store.record import Record
 from perkey.store.transaction import Tx
 
@@ -27,13 +27,13 @@ class Tidier:
         """``kept_s``: how long the record of an ended instance stays, in seconds."""
         self._journal = journal
         self._kept_ms = int(kept_s * 1000)
-        self._after = {f"{ENGINE}i/": "", f"{ENGINE}b/": ""}
+        self._after = {INSTANCES: "", BOXES: ""}
 
     async def look(self) -> None:
         """Look at the next page of each kind, and at more as long as there is much to drop."""
         now = await self._journal.now_ms()
-        await self._walk(f"{ENGINE}i/", lambda record: self._over(record, now), self._drop)
-        await self._walk(f"{ENGINE}b/", lambda record: _stale(record, now), _clear)
+        await self._walk(INSTANCES, lambda record: self._over(record, now), self._drop)
+        await self._walk(BOXES, lambda record: _stale(record, now), _clear)
 
     async def _walk(
         self, prefix: str, over: Callable[[Record], bool], drop: Callable[[Tx, Key], None]

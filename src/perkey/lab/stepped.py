@@ -79,7 +79,7 @@ def _of_store(store: SteppedStore) -> list[Any]:
 
 def _of_record(record: Record) -> list[Any]:
     # Not its op: no reply is lost inside this store, so no flow ever looks for one.
-    return [record.key, record.version, record.body, record.by, record.fence]
+    return [record.key, record.version, record.body, record.by, record.fence, record.at]
 
 
 register_fingerprint(SteppedStore, _of_store)
