@@ -11,15 +11,12 @@ import decimal
 import inspect
 from typing import Any
 
-import msgspec
-
 from perkey.drivers import threads
 from perkey.flows import steps
+from perkey.lab.stepped import of_record
 from perkey.store import codec
 from perkey.store.backends.memory import MemoryBackend
 from perkey.store.keys import Key
-from perkey.store.record import Record
-from perkey.store.transaction import Outcome
 from perkey.stores import AsyncStore
 from perkey.testing import register_fingerprint, step
 from tests.unit.manual_clock import ManualClock
@@ -81,20 +78,10 @@ def _of_store(store: SteppedStore) -> list[Any]:
     """What the store's future depends on: its time, its records and their history."""
     backend = store.backend
     assert isinstance(backend, MemoryBackend)
-    heads = [_of_record(backend._heads[key]) for key in sorted(backend._heads)]
-    kept = [_of_record(each) for key in sorted(backend._history) for each in backend._history[key]]
+    heads = [of_record(backend._heads[key]) for key in sorted(backend._heads)]
+    kept = [of_record(each) for key in sorted(backend._history) for each in backend._history[key]]
     return [store.clock.elapsed, store.notes, *heads, "history", *kept]
-
-
-def _of_record(record: Record) -> list[Any]:
-    # Not its op: these explorations lose no commit's reply inside the store.
-    return [record.key, record.version, record.body, record.by, record.fence, record.at]
 
 
 register_fingerprint(SteppedStore, _of_store)
 register_fingerprint(decimal.Context, lambda context: [])  # pytest leaves one in every task
-register_fingerprint(Record, _of_record)
-register_fingerprint(msgspec.Raw, lambda raw: [bytes(raw)])
-register_fingerprint(Key, lambda key: [str(key)])
-register_fingerprint(Outcome, lambda outcome: [outcome.result, *outcome.writes])
-register_fingerprint(steps.Transact, lambda asked: [asked.keys, asked.fn, asked.by, asked.fence])

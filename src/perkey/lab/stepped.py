@@ -72,18 +72,19 @@ class SteppedStore(AsyncStore):
 def _of_store(store: SteppedStore) -> list[Any]:
     backend = store.backend
     assert isinstance(backend, MemoryBackend)
-    heads = [_of_record(backend._heads[key]) for key in sorted(backend._heads)]
-    kept = [_of_record(each) for key in sorted(backend._history) for each in backend._history[key]]
+    heads = [of_record(backend._heads[key]) for key in sorted(backend._heads)]
+    kept = [of_record(each) for key in sorted(backend._history) for each in backend._history[key]]
     return [*heads, "history", *kept]
 
 
-def _of_record(record: Record) -> list[Any]:
+def of_record(record: Record) -> list[Any]:
+    """What a record adds to the state of a store in memory."""
     # Not its op: no reply is lost inside this store, so no flow ever looks for one.
     return [record.key, record.version, record.body, record.by, record.fence, record.at]
 
 
 register_fingerprint(SteppedStore, _of_store)
-register_fingerprint(Record, _of_record)
+register_fingerprint(Record, of_record)
 register_fingerprint(msgspec.Raw, lambda raw: [bytes(raw)])
 register_fingerprint(Key, lambda key: [str(key)])
 register_fingerprint(Outcome, lambda outcome: [outcome.result, *outcome.writes])
