@@ -12,6 +12,7 @@ import json
 import statistics
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,10 @@ from tests.servers.perkey_http import PerkeyHttp
 
 BY_DESIGN = {200, 201, 304, 409, 412, 503}
 SAMPLE_S = 0.25
+SAMPLES = 8
+"""At least so many samples of memory, and"""
+ROUNDS = 5
+"""at least so many rounds of each worker, however long the machine stood still meanwhile."""
 LAST = "load/last"
 """The document that is written when all is over: what comes before it in a stream is all."""
 
@@ -171,7 +176,7 @@ class Run:
         return version
 
     async def _sample(self) -> None:
-        while time.monotonic() < self._end:
+        while time.monotonic() < self._end or len(self.tally.memory) < SAMPLES:
             self.tally.memory.append(self._process.memory_info().rss)
             await asyncio.sleep(SAMPLE_S)
 
@@ -182,13 +187,18 @@ class Run:
         self.tally.statuses[what, answer[0]] += 1
         return answer
 
+    def _turns(self, first: int) -> Iterator[int]:
+        """Counts up from ``first`` until the time is over, and a few times at the least."""
+        turn = first
+        while time.monotonic() < self._end or turn < first + ROUNDS:
+            yield turn
+            turn += 1
+
     async def _write(self, number: int) -> None:
         """Count one more in a document, on the condition that nobody else did meanwhile."""
         connection, keys = Connection(self._port), self.tally.keys
-        turn = number
-        while time.monotonic() < self._end:
+        for turn in self._turns(number):
             key = keys[turn % len(keys)]
-            turn += 1
             status, headers, body = await self._asked("read", connection.ask("GET", _path(key), {}))
             value = json.loads(body)
             value["count"], value["by"] = value["count"] + 1, number
@@ -204,10 +214,8 @@ class Run:
         """Read documents, half of the time only if they have changed."""
         connection, keys = Connection(self._port), self.tally.keys
         tags: dict[str, str] = {}
-        turn = number
-        while time.monotonic() < self._end:
+        for turn in self._turns(number):
             key = keys[turn % len(keys)]
-            turn += 1
             given = {"If-None-Match": tags[key]} if key in tags and turn % 3 else {}
             _, headers, _ = await self._asked("read", connection.ask("GET", _path(key), given))
             if "etag" in headers:
