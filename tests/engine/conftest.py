@@ -35,6 +35,6 @@ async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     store = None if url is None else await perkey.aopen(url)
     engine = AsyncEngine(store)
     yield engine
-    await engine.shutdown(5)
+    await engine.shutdown(60)
     if store is not None:
         await store.close()

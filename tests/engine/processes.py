@@ -17,7 +17,7 @@ async def waits(ctx: Context) -> None:
     await asyncio.Event().wait()
 
 
-async def until(reached: Any, seconds: float = 20) -> None:
+async def until(reached: Any, seconds: float = 60) -> None:
     """Wait for a condition that other tasks bring about; fails after so many seconds."""
     async with asyncio.timeout(seconds):
         while not reached():  # noqa: ASYNC110

@@ -183,17 +183,17 @@ async def test_concurrent_shutdowns_tear_down_once(engine: AsyncEngine) -> None:
     async def note(fact: Fact) -> None:
         facts.append(fact)
 
-    engine.observe(note)
+    noting = engine.observe(note)
     handles = [await engine.start_latest("order") for _ in range(5)]
-    await asyncio.gather(*[engine.shutdown(5) for _ in range(8)])
+    await asyncio.gather(*[engine.shutdown(60) for _ in range(8)])
     assert {handle.state for handle in handles} == {InstanceState.CANCELLED}
-    await asyncio.sleep(0.01)
+    await noting.flush()
     assert [fact.detail for fact in facts if fact.kind == "engine"] == ["stopped"]
 
 
 async def test_a_process_may_shut_its_engine_down(engine: AsyncEngine) -> None:
     async def last(ctx: Context) -> str:
-        await ctx.engine.shutdown(2)
+        await ctx.engine.shutdown(60)
         return "the last word"
 
     await engine.register_process(order(last))
@@ -213,7 +213,7 @@ async def test_drain_lets_the_running_ones_finish_and_starts_nothing(engine: Asy
     await engine.register_process(order(body))
     await engine.run()
     handle = await engine.start_latest("order")
-    draining = asyncio.create_task(engine.drain(5))
+    draining = asyncio.create_task(engine.drain(60))
     await asyncio.sleep(0)
     with pytest.raises(InvalidState, match="draining"):
         await engine.start_latest("order")
@@ -233,7 +233,7 @@ async def test_pause_holds_back_starts_messages_and_registrations(engine: AsyncE
     await asyncio.sleep(0.01)
     assert handle.state is InstanceState.PENDING
     await engine.resume()
-    results = [await each.wait(2) for each in engine.instances("order")]
+    results = [await each.wait(60) for each in engine.instances("order")]
     assert results == [InstanceState.COMPLETED] * 3
     found = sorted((each.version, str(each.result())) for each in engine.instances("order"))
     assert found == [(1, "{'n': 2}"), (2, "1"), (2, "3")]
@@ -254,7 +254,7 @@ async def test_what_a_paused_engine_holds_back_is_bounded(policy: str) -> None:
         await engine.publish("m", 2)
     await engine.resume()
     for each in engine.instances():
-        await each.wait(1)
+        await each.wait(60)
     expected = [0, 1] if policy == "refuse" else [1, 2]
     assert [each.result() for each in engine.instances()] == expected
     await engine.shutdown()
@@ -330,7 +330,7 @@ async def test_running_instances_keep_the_version_they_started_with(engine: Asyn
     await engine.register_process(order(quick))
     new = await engine.start_latest("order")
     assert (old.version, new.version) == (1, 2)
-    assert await new.wait(2) is InstanceState.COMPLETED
+    assert await new.wait(60) is InstanceState.COMPLETED
     assert (await engine.start_version("order", 1)).version == 1
     with pytest.raises(NotFound):
         await engine.start_version("order", 3)
@@ -344,7 +344,7 @@ async def test_manual_versions_open_no_triggers(engine: AsyncEngine) -> None:
     receipt = await engine.register_process(order(quick, message("m")), manual=True)
     assert engine.starters() == []
     assert (await engine.publish("m")).outcome == "dropped"
-    assert await (await engine.start_process(receipt)).wait(2) is InstanceState.COMPLETED
+    assert await (await engine.start_process(receipt)).wait(60) is InstanceState.COMPLETED
 
 
 @pytest.mark.parametrize("bad", [None, "order", quick, 5])
@@ -452,11 +452,11 @@ async def test_the_starts_that_a_paused_engine_holds_back_are_bounded(policy: st
         handles.append(await engine.start_latest("order", variables={"n": 2}))
         assert handles[0].state is InstanceState.CANCELLED
     await engine.resume()
-    ended = [await each.wait(5) for each in handles]
+    ended = [await each.wait(60) for each in handles]
     completed = [each.result()["n"] for each in handles if each.state is InstanceState.COMPLETED]
     assert completed == ([0, 1] if policy == "refuse" else [1, 2])
     assert len(ended) == len(handles)
-    assert await (await engine.start_latest("order")).wait(5) is InstanceState.COMPLETED
+    assert await (await engine.start_latest("order")).wait(60) is InstanceState.COMPLETED
     await engine.shutdown()
 
 
@@ -518,6 +518,6 @@ async def test_a_handle_is_observed_alone(engine: AsyncEngine) -> None:
 
     seen = one.observe(note)
     gate.set()
-    assert [await each.wait(20) for each in (one, other)] == [InstanceState.COMPLETED] * 2
+    assert [await each.wait(60) for each in (one, other)] == [InstanceState.COMPLETED] * 2
     await seen.flush()
     assert [(each.kind, each.instance) for each in facts] == [("step", one.id), ("ended", one.id)]

@@ -36,7 +36,7 @@ async def test_a_step_runs_once_and_its_result_is_kept(engine: AsyncEngine) -> N
     await engine.register_process(order(body))
     await engine.run()
     handle = await engine.start_latest("order")
-    await handle.wait(2)
+    await handle.wait(60)
     assert (handle.result(), calls) == ([{"paid": 5}, {"paid": 5}], [5])
     assert handle.steps() == {"pay": {"paid": 5}}
 
@@ -44,13 +44,13 @@ async def test_a_step_runs_once_and_its_result_is_kept(engine: AsyncEngine) -> N
 async def test_a_sync_body_runs_on_a_thread(engine: AsyncEngine) -> None:
     def body(ctx: Any) -> list[Any]:
         ctx.sleep(0.01)
-        return [ctx.step("one", lambda: 1), ctx.receive("paid", timeout="5s")]
+        return [ctx.step("one", lambda: 1), ctx.receive("paid", timeout="60s")]
 
     await engine.register_process(order(body))
     await engine.run()
     handle = await engine.start_latest("order")
-    assert (await engine.publish("paid", 2, key=handle.id, ttl=5)).instance in ("", handle.id)
-    assert await handle.wait(5) is InstanceState.COMPLETED
+    assert (await engine.publish("paid", 2, key=handle.id, ttl=600)).instance in ("", handle.id)
+    assert await handle.wait(60) is InstanceState.COMPLETED
     assert handle.result() == [1, 2]
 
 
@@ -61,7 +61,7 @@ async def test_a_failed_instance_says_why(engine: AsyncEngine) -> None:
     await engine.register_process(order(body))
     await engine.run()
     handle = await engine.start_latest("order")
-    assert await handle.wait(2) is InstanceState.FAILED
+    assert await handle.wait(60) is InstanceState.FAILED
     assert handle.error == "ValueError: out of stock"
     with pytest.raises(UsageError, match="out of stock"):
         handle.result()
@@ -88,7 +88,7 @@ async def test_a_receive_may_time_out(engine: AsyncEngine) -> None:
     await engine.register_process(order(body))
     await engine.run()
     handle = await engine.start_latest("order")
-    await handle.wait(5)
+    await handle.wait(60)
     assert handle.result() == "gave up"
 
 
@@ -103,7 +103,7 @@ async def test_one_idempotency_key_is_one_instance(engine: AsyncEngine) -> None:
     handles = await asyncio.gather(
         *[engine.start_latest("order", idempotency_key="k") for _ in range(64)]
     )
-    await handles[0].wait(2)
+    await handles[0].wait(60)
     assert (len(set(handles)), calls) == (1, [1])
 
 
@@ -113,7 +113,7 @@ async def test_finished_instances_are_bounded_and_can_be_forgotten() -> None:
     await engine.run()
     handles = [await engine.start_latest("order") for _ in range(5)]
     for handle in handles:
-        await handle.wait(1)
+        await handle.wait(60)
     assert [each.id for each in engine.instances()] == [each.id for each in handles[2:]]
     engine.forget([handles[2].id])
     with pytest.raises(NotFound):
@@ -143,9 +143,8 @@ async def test_observers_harm_nobody(engine: AsyncEngine) -> None:
     await engine.register_process(order())
     await engine.run()
     for _ in range(5):
-        await (await engine.start_latest("order")).wait(2)
-    await asyncio.sleep(0.02)
-    assert broken.errors > 5
+        await (await engine.start_latest("order")).wait(60)
+    await until(lambda: broken.errors > 5)
     assert stuck.dropped > 0
     stuck.cancel()
 

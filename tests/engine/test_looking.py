@@ -31,7 +31,7 @@ async def test_instances_of_all_engines_on_a_store() -> None:
             await engine.register_process(echo)
             await engine.register_process(waits)
         done = await one.start_latest("echo", variables={"say": 7})
-        await done.wait(20)
+        await done.wait(60)
         held = await one.start_latest("waits")
         seen = await two.look_up(done.id)
         assert (seen.state, seen.result(), seen.variables) == (

@@ -28,7 +28,7 @@ async def test_without_a_key_each_message_starts_one(engine: AsyncEngine) -> Non
     assert {each.outcome for each in published} == {"started"}
     handles = [engine.instance(each.instance) for each in published]
     for handle in handles:
-        await handle.wait(2)
+        await handle.wait(60)
     assert [handle.result() for handle in handles] == list(range(20))
 
 
@@ -45,32 +45,32 @@ async def test_with_a_key_one_lives_and_gets_what_comes_later(engine: AsyncEngin
     assert (first.outcome, again.outcome, other.outcome) == ("started", "delivered", "started")
     assert again.instance == first.instance != other.instance
     handle = engine.instance(first.instance)
-    paid = await engine.publish("paid", {"sum": 1}, key="7", ttl=5)
+    paid = await engine.publish("paid", {"sum": 1}, key="7", ttl=600)
     assert paid.outcome in ("delivered", "waiting")
-    assert await handle.wait(5) is InstanceState.COMPLETED
+    assert await handle.wait(60) is InstanceState.COMPLETED
     assert handle.result() == ["7", {"sum": 1}, {"id": 7, "more": True}]
     assert (await engine.publish("placed", {"id": 7})).outcome == "started"
 
 
 async def test_a_message_waits_for_whoever_receives_it_later(engine: AsyncEngine) -> None:
     async def body(ctx: Context) -> Any:
-        return await ctx.receive("paid", timeout="5s")
+        return await ctx.receive("paid", timeout="60s")
 
     await engine.register_process(order(body))
     await engine.run()
-    assert (await engine.publish("paid", 1, key="b7", ttl=5)).outcome == "waiting"
+    assert (await engine.publish("paid", 1, key="b7", ttl=600)).outcome == "waiting"
     handle = await engine.start_latest("order", business_key="b7")
-    assert await handle.wait(5) is InstanceState.COMPLETED
+    assert await handle.wait(60) is InstanceState.COMPLETED
     assert handle.result() == 1
     assert (await engine.publish("paid", 2, key="b7")).outcome == "dropped"
 
 
 async def test_an_unmatched_message_waits_for_its_trigger(engine: AsyncEngine) -> None:
     await engine.run()
-    assert (await engine.publish("placed", 1, ttl=5)).outcome == "waiting"
+    assert (await engine.publish("placed", 1, ttl=600)).outcome == "waiting"
     await engine.register_process(order(quick, message("placed")))
     (handle,) = engine.instances("order")
-    await handle.wait(2)
+    await handle.wait(60)
     assert handle.result() == 1
 
 
@@ -107,7 +107,7 @@ async def test_a_signal_reaches_every_process(engine: AsyncEngine) -> None:
         await engine.register_process(define(key, quick, [signal("recall")]))
     await engine.run()
     handles = await engine.signal("recall", "all")
-    assert [await each.wait(2) for each in handles] == [InstanceState.COMPLETED] * 2
+    assert [await each.wait(60) for each in handles] == [InstanceState.COMPLETED] * 2
     assert sorted(each.key for each in handles) == ["a", "b"]
     assert await engine.signal("nobody") == []
 
@@ -145,7 +145,7 @@ async def test_redeploys_lose_and_double_nothing(engine: AsyncEngine) -> None:
     done.set()
     await task
     for each in engine.instances():
-        await each.wait(20)
+        await each.wait(60)
     assert sorted(each.result() for each in engine.instances()) == list(range(200))
     assert len({each.version for each in engine.instances()}) > 1
 
@@ -164,9 +164,9 @@ async def test_all_who_wait_at_one_address_get_theirs(engine: AsyncEngine) -> No
     gone = handles.pop(1)
     assert await gone.cancel() is InstanceState.CANCELLED
     for number, handle in enumerate(handles):
-        published = await engine.publish("paid", number, key="b7", ttl=30)
+        published = await engine.publish("paid", number, key="b7", ttl=600)
         assert (published.outcome, published.instance) == ("delivered", handle.id)
-        assert await handle.wait(20) is InstanceState.COMPLETED
+        assert await handle.wait(60) is InstanceState.COMPLETED
         assert handle.result() == number
     assert (await engine.publish("paid", 3, key="b7")).outcome == "dropped"
 

@@ -28,7 +28,7 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
     return answers
 
@@ -74,9 +74,9 @@ def test_a_storm_of_registrations_starts_and_reads_leaves_a_consistent_registry(
                 assert receipt in engine.registrations(key)
                 exactly = engine.start_version(key, receipt.version, variables={"n": n})
                 assert exactly.version == receipt.version
-                assert exactly.wait(10) is InstanceState.COMPLETED
+                assert exactly.wait(60) is InstanceState.COMPLETED
                 engine.starters()
-                assert handle.wait(10) is InstanceState.COMPLETED
+                assert handle.wait(60) is InstanceState.COMPLETED
                 if n % 3 == 0:
                     engine.unregister_version(receipt)
 
@@ -98,7 +98,7 @@ def test_64_threads_with_one_idempotency_key_run_one_body() -> None:
         engine.register_process(define("order", body))
         handles = at_once([lambda: engine.start_latest("order", idempotency_key="k")] * 64)
         assert len(set(handles)) == 1
-        assert handles[0].wait(10) is InstanceState.COMPLETED
+        assert handles[0].wait(60) is InstanceState.COMPLETED
     assert calls == [1]
 
 
@@ -106,7 +106,7 @@ def test_a_sync_body_may_use_the_engine_and_an_async_one_is_told_how() -> None:
     with Engine() as engine:
 
         def sync_body(ctx: Any) -> str:
-            return engine.start_latest("quick", variables={"n": 5}).wait(10)
+            return engine.start_latest("quick", variables={"n": 5}).wait(60)
 
         async def async_body(ctx: Context) -> None:
             engine.start_latest("quick")
@@ -115,10 +115,10 @@ def test_a_sync_body_may_use_the_engine_and_an_async_one_is_told_how() -> None:
         engine.register_process(define("sync", sync_body))
         engine.register_process(define("async", async_body))
         handle = engine.start_latest("sync")
-        assert handle.wait(10) is InstanceState.COMPLETED
+        assert handle.wait(60) is InstanceState.COMPLETED
         assert handle.result() == "completed"
         wrong = engine.start_latest("async")
-        assert wrong.wait(10) is InstanceState.FAILED
+        assert wrong.wait(60) is InstanceState.FAILED
         assert WrongColour.__name__ in wrong.error
 
 
@@ -126,7 +126,7 @@ def test_it_shares_a_store_with_its_threads(tmp_path: Any) -> None:
     with perkey.open(f"sqlite:///{tmp_path}/e.db") as store, Engine(store) as engine:
         engine.register_process(define("quick", quick))
         handle = engine.start_latest("quick", variables={"n": 7})
-        assert handle.wait(10) is InstanceState.COMPLETED
+        assert handle.wait(60) is InstanceState.COMPLETED
         assert (handle.result(), engine.durable) == (7, True)
         store.put("after", 1, create=True)
 
@@ -156,7 +156,7 @@ def test_a_handle_shows_the_results_of_its_steps() -> None:
     engine.run()
     try:
         handle = engine.start_latest("counted")
-        handle.wait(30)
+        handle.wait(60)
         assert (handle.steps(), handle.result()) == ({"count": 3}, 3)
     finally:
         engine.shutdown()

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import perkey
 from perkey import (
     AsyncBoard,
     Board,
@@ -345,30 +344,35 @@ def test_work_drops_a_result_that_came_too_late(board: Board, clock: ManualClock
     assert {each.output for each in board.complete().tasks} == {"attempt 2"}
 
 
-def test_work_keeps_its_claim_while_the_handler_runs() -> None:
-    with perkey.open("memory://") as store:
-        board = Board(store, "audit")
-        board.create(["slow"])
+def test_work_keeps_its_claim_while_the_handler_runs(clock: ManualClock, store: Store) -> None:
+    board = Board(store, "slow run")
+    board.create(["slow"])
 
-        def handler(claim: Claim) -> str:
-            wait_for(lambda: len(board.history()) >= 4)  # made by two heartbeats
-            return "done"
+    def handler(claim: Claim) -> str:
+        for _ in range(3):  # twice as long as the lease, in all
+            beats = len(board.history())
+            clock.elapsed += 0.2
+            wait_for(lambda: len(board.history()) > beats)  # noqa: B023
+        return "done"
 
-        assert board.work("w1", handler, lease=1.5) == 1
-        assert board.complete().tasks[0].attempts == 1
+    assert board.work("w1", handler, lease=0.3) == 1
+    assert board.complete().tasks[0].attempts == 1
 
 
-async def test_work_keeps_its_claim_on_asyncio() -> None:
-    async with await perkey.aopen("memory://") as store:
+async def test_work_keeps_its_claim_on_asyncio(clock: ManualClock) -> None:
+    async with async_memory_store(clock) as store:
         board = AsyncBoard(store, "audit")
         await board.create(["slow"])
 
         async def handler(claim: Claim) -> str:
-            while len(await board.history()) < 4:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+            for _ in range(3):
+                beats = len(await board.history())
+                clock.elapsed += 0.2
+                while len(await board.history()) == beats:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
             return "done"
 
-        assert await board.work("w1", handler, lease=1.5) == 1
+        assert await board.work("w1", handler, lease=0.3) == 1
         assert (await board.complete()).tasks[0].attempts == 1
 
 

@@ -10,6 +10,7 @@ import pytest
 import perkey
 from perkey import AsyncLeases, Conflict, LeaseHeld, LeaseLost, Leases, UsageError
 from perkey.observe import events
+from perkey.store.backends import sqlite
 from perkey.stores import Store
 from tests.unit.manual_clock import ManualClock, async_memory_store, memory_store
 
@@ -260,14 +261,18 @@ async def test_the_same_for_asyncio(clock: ManualClock) -> None:
                 clock.elapsed += 5
 
 
-def test_a_second_opener_sees_the_same_leases(tmp_path: Path) -> None:
+def test_a_second_opener_sees_the_same_leases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two stores on one file stand for two processes."""
     url = f"sqlite:///{tmp_path}/leases.db"
     with perkey.open(url) as one, perkey.open(url) as two:
-        mine = Leases(one).acquire("report", ttl=0.2, holder="ann")
+        mine = Leases(one).acquire("report", ttl=600, holder="ann")
         with pytest.raises(LeaseHeld):
             Leases(two).acquire("report", ttl=30, holder="ben")
-        theirs = Leases(two).acquire("report", ttl=30, holder="ben", wait=30)
+        later = sqlite.host_ms() + 601_000
+        monkeypatch.setattr(sqlite, "host_ms", lambda: later)
+        theirs = Leases(two).acquire("report", ttl=30, holder="ben")
         assert theirs.token == mine.token + 1
         with pytest.raises(LeaseLost):
             one.put("report", "late", create=True, fence=mine.fence)

@@ -12,6 +12,7 @@ import perkey
 from perkey import AsyncOnce, AsyncStore, InProgress, LeaseLost, OutcomeUnknown
 from perkey.clock import SYSTEM
 from perkey.once import NOT_DONE, Context, once
+from tests.unit.manual_clock import ManualClock, async_memory_store
 
 
 @pytest_asyncio.fixture(params=["memory", "sqlite"])
@@ -105,18 +106,22 @@ async def test_a_cancelled_waiter_leaves_the_holder_alone(store: AsyncStore) -> 
     assert (await holder).value == "done"
 
 
-async def test_the_lease_is_renewed_while_the_effect_runs(store: AsyncStore) -> None:
-    runner, other = AsyncOnce(store), AsyncOnce(store)
+async def test_the_lease_is_renewed_while_the_effect_runs() -> None:
+    clock = ManualClock()
+    async with async_memory_store(clock) as store:
+        runner, other = AsyncOnce(store), AsyncOnce(store)
 
-    async def effect(context: Context) -> str:
-        await asyncio.sleep(0.6)
-        return "slow"
+        async def effect(context: Context) -> str:
+            for _ in range(3):  # twice as long as the lease, in all
+                before = store.core.statistics()["commits"]
+                while store.core.statistics()["commits"] == before:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                clock.elapsed += 0.2
+                with pytest.raises(InProgress):
+                    await other.run("k", 1, effect, wait=0)
+            return "slow"
 
-    task = asyncio.create_task(runner.run("k", 1, effect, lease=0.3))
-    await asyncio.sleep(0.45)
-    with pytest.raises(InProgress):
-        await other.run("k", 1, effect, wait=0)
-    assert (await task).value == "slow"
+        assert (await runner.run("k", 1, effect, lease=0.3)).value == "slow"
 
 
 async def test_an_outlived_lease_stores_nothing(store: AsyncStore) -> None:
