@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import perkey
@@ -51,13 +51,17 @@ class Turn:
     """Of each caller."""
     conflicts: int
     seconds: float
+    processor: float = 0.0
+    """Seconds of processor time, of this process and of the server, where that was asked for."""
 
     @property
     def rate(self) -> float:
         return sum(self.commits) / self.seconds
 
 
-def race(callers: int, step: Callable[[int], int]) -> Turn:
+def race(
+    callers: int, step: Callable[[int], int], processor: Callable[[], float] = lambda: 0.0
+) -> Turn:
     """Let ``callers`` threads call ``step(caller)``, which returns its conflicts, for a while."""
     commits, conflicts = [0] * callers, [0] * callers
     gate = threading.Barrier(callers + 1)
@@ -72,12 +76,31 @@ def race(callers: int, step: Callable[[int], int]) -> Turn:
     threads = [threading.Thread(target=run, args=(place,)) for place in range(callers)]
     for thread in threads:
         thread.start()
+    spent = processor()
     began = time.perf_counter()
     end[0] = began + SECONDS
     gate.wait()
     for thread in threads:
         thread.join()
-    return Turn(commits, sum(conflicts), time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return Turn(commits, sum(conflicts), seconds, processor() - spent)
+
+
+def with_server(pid: int) -> Callable[[], float]:
+    """A count of the processor time of this process and of a server's, in seconds."""
+    import psutil
+
+    server = psutil.Process(pid)
+
+    def spent() -> float:
+        found = time.process_time()
+        for each in (server, *server.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):  # one that cleans up has ended
+                times = each.cpu_times()
+                found += times.user + times.system
+        return found
+
+    return spent
 
 
 def in_turn(ours: Callable[[], Turn], theirs: Callable[[], Turn]) -> list[tuple[Turn, Turn]]:
@@ -130,6 +153,19 @@ def show(what: str, pairs: list[tuple[Turn, Turn]], goal: str) -> None:
         f"{lost(pairs, 1):>7.0%}   {goal}",
         flush=True,
     )
+
+
+def show_processor(what: str, pairs: list[tuple[Turn, Turn]], goal: str) -> None:
+    """The same by processor time, which other programs on the machine do not change."""
+    sides = [
+        [turn.processor / sum(turn.commits) * 1000 for turn in side]
+        for side in zip(*pairs, strict=True)
+    ]
+    ratios = [theirs / ours for ours, theirs in zip(*sides, strict=True)]
+    ours, theirs = (statistics.median(side) for side in sides)
+    record(what, ours, "ms", theirs=theirs, ratios=ratios, goal=goal)
+    ratio = statistics.median(ratios)
+    print(f"{what:<34}{ours:>9.2f}ms{theirs:>9.2f}ms{ratio:>7.2f}x  {goal:>43}", flush=True)
 
 
 def fairness(pairs: list[tuple[Turn, Turn]], side: int) -> str:
@@ -186,11 +222,13 @@ def update(name: str, callers: int) -> None:
 
 def transfers() -> None:
     """Three accounts and a receipt, eight clients, PostgreSQL."""
-    with places("postgres") as (url, place), perkey.open(url) as store:
+    from tests.servers.postgres import Postgres
+
+    with Postgres() as server, perkey.open(server.url) as store:
         once = perkey.Once(store)
         names = [f"account/{n}" for n in range(ACCOUNTS)]
         store.transact(names, lambda tx: [tx.__setitem__(name, 0) for name in names] and None)
-        clients = [Transfers(place) for _ in range(CLIENTS)]
+        clients = [Transfers(server.url) for _ in range(CLIENTS)]
         clients[0].prepare(ACCOUNTS)
         choose = [random.Random(n) for n in range(CLIENTS)]
         number = itertools.count()
@@ -213,12 +251,14 @@ def transfers() -> None:
             clients[place].move(f"move{next(number)}", changes(place))
             return 0
 
-        pairs = in_turn(lambda: race(CLIENTS, ours), lambda: race(CLIENTS, theirs))
+        spent = with_server(server.pid)
+        pairs = in_turn(lambda: race(CLIENTS, ours, spent), lambda: race(CLIENTS, theirs, spent))
         total = store.transact(names, lambda tx: sum(tx[name] for name in names))
         assert total == 0
         for client in clients:
             client.close()
     show(f"postgres, 3 keys + receipt, {CLIENTS} clients", pairs, "goal 3.00x")
+    show_processor("the same, by processor time", pairs, "")
 
 
 def main(names: list[str]) -> int:

@@ -3,9 +3,9 @@
 Group commit with leader and followers.  The first caller leads: it commits its own
 transaction and is gone, so a lone caller pays no thread hand-off.  Whoever arrives meanwhile
 queues; when a leader is done, the first in the queue leads next and takes the whole queue
-along in one commit, so a crowd shares one fsync.  Callers on an event loop never lead on a
-backend that may block; one worker thread leads for them.  It is called when all tasks that
-were ready have queued, and wakes each loop once a commit.
+along in one commit, so a crowd shares one fsync; ``gathering.py`` says whom a leader waits for.
+Callers on an event loop never lead on a backend that may block; one worker thread leads for
+them.  It is called when all tasks that were ready have queued, and wakes each loop once a commit.
 
 A caller that gives up while it is still queued is withdrawn: nothing was done.  Once handed
 over, its ``op`` in the record tells whether it committed.
@@ -31,6 +31,7 @@ from perkey.errors import OutcomeUnknown, PerkeyError, QueueFull, StoreClosed, T
 from perkey.store.abc import Backend
 from perkey.store.calls import Calls
 from perkey.store.evaluate import Batch, unknown_op
+from perkey.store.gathering import Gathering
 from perkey.store.requests import (
     DONE,
     QUEUED,
@@ -70,6 +71,7 @@ class Committer:
         self._queue: deque[Request] = deque()
         self._withdrawn = 0
         self._leader: Request | None = None
+        self._gathering = Gathering(clock)
         self._taken: list[Request] = []
         self._batch: Batch | None = None
         self._outcomes: list[Outcome] | None = None
@@ -142,6 +144,7 @@ class Committer:
                 f"{self._limits.queue}; slow down or raise Limits.queue"
             )
         self._queue.append(request)
+        self._gathering.arrived()
 
     def _follow(self, request: Request, timeout: float) -> None:
         assert request.wake is not None
@@ -254,10 +257,23 @@ class Committer:
     def _lead(self, leader: Request) -> None:
         """Commit the queue's first transactions, the leader's own among them; then pass on."""
         self.owner = get_ident()
+        self._gather(leader)
         self._take(leader)
         while self._taken and not self._decided:
             self._commit(self._taken)
         self._step_down(leader)
+
+    def _gather(self, leader: Request) -> None:
+        """Wait a little for those who were answered with this leader; they come back, too."""
+        if leader is self._worker or not self._backend.blocking:
+            return  # a loop gathers its tasks itself, and must not be made to wait
+        end = self._gathering.end(leader.deadline)
+        while (moment := self._gathering.moment(end)) > 0:
+            with self._mutex:
+                here = len(self._queue) + (leader.state != TAKEN)  # or it is one of the queue
+                arrival = self._gathering.missing(here)
+            if arrival is None or not arrival.acquire(timeout=moment):
+                return
 
     def _take(self, leader: Request) -> None:
         with self._mutex:
@@ -284,6 +300,7 @@ class Committer:
             batch.value_bytes = self._limits.value_bytes
             batch.clock = self._clock
             batch.deadline = min(each.deadline for each in requests)
+        began = self._clock.monotonic()
         try:
             with self.lane:
                 self.applying = True
@@ -301,6 +318,7 @@ class Committer:
         except Exception as error:
             self._error = error
             return
+        self._gathering.committed(began)
         self.commits += 1
         self.largest = max(self.largest, len(requests))
         self._report(batch.transactions, self._outcomes)
@@ -332,6 +350,7 @@ class Committer:
             self._decide(taken)
         else:
             self._put_back(taken, leader)
+        self._gathering.expect(len(taken) + len(self._queue))
         tell([each for each in taken if each.state == DONE and each is not leader])
         with self._mutex:
             if self._leader is not leader:
