@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from perkey.errors import InProgress, Timeout
 from perkey.flows.once import atomic, external, unresolved
+from perkey.flows.once.listed import Slots
 from perkey.flows.once.model import (
     NOT_DONE,
     UNKNOWN,
@@ -50,6 +51,7 @@ class _Base:
         self._store = store
         self._scope = scope
         self._locks = KeyedLocks()
+        self._slots = Slots(store.core.clock.random())
 
     def statistics(self) -> dict[str, int]:
         """Calls by what became of them: ran, replayed, refused, in-progress, unknown, ..."""
@@ -62,7 +64,14 @@ class _Base:
         }
 
     def _prepare(self, operation: str, key: str, payload: Any, options: Options) -> Operation:
-        return prepare(self._scope, operation, key, payload, options)
+        op = prepare(self._scope, operation, key, payload, options)
+        op.apart = self._apart
+        return op
+
+    @property
+    def _apart(self) -> bool:
+        """Whether the store commits one key at a time."""
+        return bool(self._store.backend.atomic_keys == 1)
 
 
 def _busy() -> InProgress:
@@ -142,12 +151,22 @@ class Once(_Base):
                 turn.enter_context(self._locks(op.record, timeout=wait))
             except Timeout as late:
                 raise _busy() from late
+            turn.enter_context(self._slots.lent(op))
             receipt: Receipt = self._store.run(external.run(op, effect))
             return receipt
 
-    def unresolved(self, older_than: float = 0.0, limit: int = 1000) -> list[Unresolved]:
-        """Operations whose outcome nobody knows, claimed at least ``older_than`` seconds ago."""
-        found: list[Unresolved] = self._store.run(unresolved.unresolved(older_than, limit))
+    def unresolved(
+        self, older_than: float = 0.0, limit: int = 1000, *, thorough: bool = False
+    ) -> list[Unresolved]:
+        """Up to ``limit`` operations, of all scopes, whose outcome nobody knows, claimed at least
+        ``older_than`` seconds ago.
+
+        Reads the index of open operations and what it names.  The first call on a store, and
+        any ``thorough`` one, reads every receipt as well and enters what is missing: that is
+        for claims of a perkey that kept no index, once the last such process is gone.
+        """
+        flow = unresolved.unresolved(older_than, limit, apart=self._apart, thorough=thorough)
+        found: list[Unresolved] = self._store.run(flow)
         return found
 
     def resolve(
@@ -161,7 +180,8 @@ class Once(_Base):
     ) -> None:
         """End an unknown operation: it happened and answered ``value``, or (``done=False``)
         it did not happen and may run again."""
-        self._store.run(unresolved.resolve(self._scope, operation, key, value, done=done, by=by))
+        name = unresolved.Name(self._scope, operation, key)
+        self._store.run(unresolved.resolve(name, value, done=done, by=by, apart=self._apart))
 
 
 class AsyncOnce(_Base):
@@ -223,12 +243,16 @@ class AsyncOnce(_Base):
                 await turn.enter_async_context(self._locks(op.record, timeout=wait))
             except Timeout as late:
                 raise _busy() from late
+            turn.enter_context(self._slots.lent(op))
             receipt: Receipt = await self._store.run(external.run(op, effect))
             return receipt
 
-    async def unresolved(self, older_than: float = 0.0, limit: int = 1000) -> list[Unresolved]:
+    async def unresolved(
+        self, older_than: float = 0.0, limit: int = 1000, *, thorough: bool = False
+    ) -> list[Unresolved]:
         """Like ``Once.unresolved``."""
-        found: list[Unresolved] = await self._store.run(unresolved.unresolved(older_than, limit))
+        flow = unresolved.unresolved(older_than, limit, apart=self._apart, thorough=thorough)
+        found: list[Unresolved] = await self._store.run(flow)
         return found
 
     async def resolve(
@@ -241,9 +265,8 @@ class AsyncOnce(_Base):
         by: str = "",
     ) -> None:
         """Like ``Once.resolve``."""
-        await self._store.run(
-            unresolved.resolve(self._scope, operation, key, value, done=done, by=by)
-        )
+        name = unresolved.Name(self._scope, operation, key)
+        await self._store.run(unresolved.resolve(name, value, done=done, by=by, apart=self._apart))
 
 
 def once(

@@ -25,11 +25,15 @@ LEASE_S = 10
 RECORD = receipts.receipt_key("", "pay", "k")
 
 register_fingerprint(
-    Operation, lambda op: [op.token, op.attempt, op.options.on_error, op.options.on_unknown]
+    Operation,
+    lambda op: [
+        *(op.token, op.attempt, op.options.on_error, op.options.on_unknown),
+        *(op.slot, op.listed, op.entered, op.gone, op.left),
+    ],
 )
 register_fingerprint(Options, lambda options: [options.on_error, options.on_unknown])
 register_fingerprint(Verdict, lambda verdict: [verdict.action, verdict.value, verdict.held])
-register_fingerprint(Held, lambda held: [held.token, held.until, held.attempt])
+register_fingerprint(Held, lambda held: [held.token, held.until, held.attempt, held.slot])
 
 
 async def world() -> SteppedStore:
@@ -147,7 +151,7 @@ def test_a_claim_that_looks_outside_its_transaction_is_caught(
         def take(tx: Tx) -> Verdict:
             return claims._take(tx, op, attempt=1)
 
-        outcome = yield steps.Transact((op.record,), take)
+        outcome = yield steps.Transact(claims._keys(op, op.slot), take)
         return outcome.result
 
     monkeypatch.setattr(claims, "look", look)
@@ -240,9 +244,9 @@ def test_a_receipt_before_the_effect_is_caught(monkeypatch: pytest.MonkeyPatch) 
 def test_a_claim_without_expiry_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     original = claims._take
 
-    def for_ever(tx: Tx, op: Operation, attempt: int) -> Verdict:
+    def for_ever(tx: Tx, op: Operation, attempt: int, slot: int = -1) -> Verdict:
         tx.now += 10**9
-        return original(tx, op, attempt)
+        return original(tx, op, attempt, slot)
 
     monkeypatch.setattr(claims, "_take", for_ever)
     explored(1, crashes=1).assert_fails("check")

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 OPEN_SPACES = (DOCUMENTS, BOARDS, LEASES)
 """What a caller that is limited to prefixes may touch."""
-SPACES = frozenset("dblraetpq")
+SPACES = frozenset("dblroaetpq")
 MAX_KEY_BYTES = 4096
 """Of a stored key: those of receipts and entries are made of several texts."""
 OLDEST_MS = 60_000

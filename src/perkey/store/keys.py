@@ -19,12 +19,13 @@ DOCUMENTS = "d/"
 BOARDS = "b/"
 LEASES = "l/"
 RECEIPTS = "r/"
+OPEN = "o/"
 ACCOUNTS = "a/"
 ENTRIES = "e/"
 TRANSFERS = "t/"
 ENGINE = "p/"
 
-OWN_SPACES = (RECEIPTS, ENTRIES, ENGINE)
+OWN_SPACES = (RECEIPTS, OPEN, ENTRIES, ENGINE)
 """Spaces whose keys perkey composes by itself, so that they tell a person nothing."""
 
 HISTORY_SPACES = frozenset({"d", "b"})

@@ -72,7 +72,8 @@ def test_a_look_before_the_claim_charges_twice(monkeypatch: pytest.MonkeyPatch) 
         found = receipts.read(record)
         if found is not None:
             return Verdict("busy", 1) if found.state == "claimed" else Verdict("replay", "charged")
-        outcome = yield steps.Transact((op.record,), partial(claims._take, op=op, attempt=1))
+        take = partial(claims._take, op=op, attempt=1)
+        outcome = yield steps.Transact(claims._keys(op, op.slot), take)
         return outcome.result
 
     monkeypatch.setattr(claims, "look", look)
@@ -109,9 +110,9 @@ def test_after_a_crash_the_key_is_unknown_and_can_be_settled() -> None:
 def test_a_claim_without_an_end_is_busy_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     take = claims._take
 
-    def for_ever(tx: Any, op: Operation, attempt: int) -> Verdict:
+    def for_ever(tx: Any, op: Operation, attempt: int, slot: int = -1) -> Verdict:
         op.options = Options(1e9)
-        return take(tx, op, attempt)
+        return take(tx, op, attempt, slot)
 
     monkeypatch.setattr(claims, "_take", for_ever)
     _, again = after_a_crash(Outside())

@@ -6,7 +6,8 @@
                        |      outlived lease--> unknown   (never runs again by itself)
 
 Every step compares state *and* token inside its own transaction, so a holder that was taken
-over can neither store nor free anything, and ``done`` never goes back.
+over can neither store nor free anything, and ``done`` never goes back.  Claimed and unknown are
+*open*: ``listed`` has an entry for each.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import msgspec
 
 from perkey.errors import InvalidValue, LeaseLost
 from perkey.flows import steps
+from perkey.flows.once import listed
 from perkey.flows.once.model import Held, Operation, Verdict
 from perkey.observe import events
 from perkey.store import codec, receipts
+from perkey.store.keys import Key
 from perkey.store.receipts import Receipt as Stored
 from perkey.store.transaction import Outcome, Tx
 
@@ -43,23 +46,47 @@ def look(op: Operation, *, take_over: bool) -> steps.Flow[Verdict]:
         if found.state == "claimed" and tx.now < held.until:
             return Verdict("busy", held.until - tx.now)
         if take_over:
-            return _take(tx, op, attempt=held.attempt + 1)
+            return _take(tx, op, held.attempt + 1, held.slot)
         if found.state == "claimed":
             _put(tx, op, "unknown", held, reason="its lease ran out; the holder may have crashed")
         return Verdict("unknown", held=held)
 
-    outcome: Outcome = yield steps.Transact((op.record,), decide, op.options.by)
-    verdict: Verdict = outcome.result
-    if verdict.action == "run" and verdict.held is not None:
-        op.attempt = verdict.held.attempt
+    verdict = yield from _decided(op, decide)
+    if verdict.action == "list":
+        yield from listed.enter_apart(op)
+        verdict = yield from _decided(op, decide)
+    if verdict.held is not None:
+        op.listed = verdict.held.slot
+        if verdict.action == "run":
+            op.attempt, op.crowd = verdict.held.attempt, verdict.crowd
     return verdict
 
 
-def _take(tx: Tx, op: Operation, attempt: int) -> Verdict:
+def _decided(op: Operation, decide: Callable[[Tx], Verdict]) -> steps.Flow[Verdict]:
+    outcome: Outcome = yield steps.Transact(_keys(op, op.slot), decide, op.options.by)
+    verdict: Verdict = outcome.result
+    return verdict
+
+
+def _keys(op: Operation, slot: int) -> tuple[Key, ...]:
+    """The receipt, and the slot that changes with it where the store can commit both."""
+    if op.apart or slot < 0:
+        return (op.record,)
+    return listed.slot_key(slot), op.record
+
+
+def _take(tx: Tx, op: Operation, attempt: int, slot: int = -1) -> Verdict:
+    crowd = op.crowd
+    if slot < 0:
+        if op.apart and not op.entered:
+            return Verdict("list")
+        slot = op.slot
+        if not op.apart:
+            crowd = listed.enter(tx, slot, listed.entry(op.record, op.token))
     until = tx.now + int(op.options.lease * 1000)
-    held = Held(op.token, until, attempt, tx.now, op.scope, op.operation, op.key)
+    held = Held(op.token, until, attempt, tx.now, op.scope, op.operation, op.key, slot=slot)
     _put(tx, op, "claimed", held)
-    return Verdict("run", held=held)
+    return Verdict("run", held=held, crowd=crowd)
 
 
 def _replay(tx: Tx, op: Operation, found: Stored) -> Verdict:
@@ -75,6 +102,19 @@ def _put(tx: Tx, op: Operation, state: str, held: Held, reason: str = "") -> Non
     extra = msgspec.structs.asdict(msgspec.structs.replace(held, reason=reason))
     stored = Stored(state, op.claim.fingerprint, op.claim.fields, extra=extra)
     tx.put_body(op.record, receipts.encoded(stored))
+
+
+def _end(tx: Tx, op: Operation, held: Held, body: bytes | None) -> None:
+    """Put what ends the operation, which is listed no more."""
+    tx.put_body(op.record, body)
+    if held.slot == op.listed >= 0 and not op.apart:
+        listed.strike_receipt(tx, held.slot, op.record)
+
+
+def _ended(op: Operation) -> None:
+    """It has ended; where the index has commits of its own, the slot's next user strikes it."""
+    if op.entered:
+        op.left = listed.entry(op.record, op.token)
 
 
 def renew(op: Operation) -> steps.Flow[None]:
@@ -94,10 +134,9 @@ def failed(op: Operation, error: Exception) -> steps.Flow[None]:
         return (yield from mark(op, f"it raised {type(error).__name__}"))
 
     def free(tx: Tx) -> None:
-        _own(tx, op, op.token, ("claimed",))
-        tx.put_body(op.record, None)
+        _end(tx, op, _own(tx, op, op.token, ("claimed",)), None)
 
-    yield from _quietly(op, free)
+    yield from _quietly(op, free, ends=True)
 
 
 def _remember(op: Operation, error: Exception) -> steps.Flow[None]:
@@ -108,11 +147,11 @@ def _remember(op: Operation, error: Exception) -> steps.Flow[None]:
     extra = {"type": _type_name(type(error)), "args": args}
 
     def remember(tx: Tx) -> None:
-        _own(tx, op, op.token, ("claimed",))
+        held = _own(tx, op, op.token, ("claimed",))
         stored = Stored("failed", op.claim.fingerprint, op.claim.fields, extra=extra)
-        tx.put_body(op.record, receipts.encoded(stored))
+        _end(tx, op, held, receipts.encoded(stored))
 
-    yield from _quietly(op, remember)
+    yield from _quietly(op, remember, ends=True)
 
 
 def mark(op: Operation, reason: str) -> steps.Flow[None]:
@@ -123,15 +162,18 @@ def mark(op: Operation, reason: str) -> steps.Flow[None]:
     yield from _quietly(op, note)
 
 
-def _quietly(op: Operation, fn: Callable[[Tx], None]) -> steps.Flow[None]:
+def _quietly(op: Operation, fn: Callable[[Tx], None], *, ends: bool = False) -> steps.Flow[None]:
     """Write what became of a failed attempt; its own error matters more than this write's.
 
     If the write is refused or lost, the claim runs out by itself and ends as unknown.
     """
     try:
-        yield steps.Transact((op.record,), fn, op.options.by)
+        yield steps.Transact(_keys(op, op.listed if ends else -1), fn, op.options.by)
     except Exception:
         yield steps.Emit(events.Operated(op.key, op.options.by, "unstored"))
+        return
+    if ends:
+        _ended(op)
 
 
 def end(op: Operation, token: str, states: tuple[str, ...], value: Any) -> steps.Flow[None]:
@@ -139,17 +181,18 @@ def end(op: Operation, token: str, states: tuple[str, ...], value: Any) -> steps
     raw = msgspec.Raw(codec.encode(value))
 
     def store(tx: Tx) -> None:
-        _own(tx, op, token, states)
+        held = _own(tx, op, token, states)
         expires = None if op.claim.expires is None else tx.now + op.claim.expires
         stored = Stored("done", op.claim.fingerprint, op.claim.fields, raw, expires)
-        tx.put_body(op.record, receipts.encoded(stored))
+        _end(tx, op, held, receipts.encoded(stored))
 
     try:
-        yield steps.Transact((op.record,), store, op.options.by)
+        yield steps.Transact(_keys(op, op.listed), store, op.options.by)
     except LeaseLost as lost:
         lost.details["value"] = value
         yield from _mark_late(op)
         raise
+    _ended(op)
 
 
 def _mark_late(op: Operation) -> steps.Flow[None]:

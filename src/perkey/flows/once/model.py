@@ -99,6 +99,8 @@ class Held(msgspec.Struct, frozen=True):
     operation: str
     key: str
     reason: str = ""
+    slot: int = -1
+    """Where the index of open operations lists it; -1: nowhere yet."""
 
 
 @dataclass(slots=True)
@@ -112,6 +114,20 @@ class Operation:
     options: Options
     token: str = ""
     attempt: int = 0
+    apart: bool = False
+    """The store commits one key at a time: the index has commits of its own."""
+    slot: int = 0
+    """Where a claim of this call is listed."""
+    listed: int = -1
+    """Where the claim that this call is about is listed."""
+    entered: bool = False
+    """Listed ahead of its claim."""
+    crowd: int = 0
+    """How many are listed beside it."""
+    gone: str = ""
+    """An entry of the slot that is over, to be taken out on the way."""
+    left: str = ""
+    """The entry that this call leaves behind for the next one to take out."""
 
     @property
     def record(self) -> Key:
@@ -130,6 +146,8 @@ class Verdict:
     value: Any = None
     held: Held | None = None
     error: dict[str, Any] = field(default_factory=dict)
+    crowd: int = 0
+    """How many operations its slot lists."""
 
 
 def prepare(scope: str, operation: str, key: str, payload: Any, options: Options) -> Operation:

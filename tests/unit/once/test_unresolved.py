@@ -1,0 +1,221 @@
+"""Finding what nobody knows: by the index, at a price that does not grow with what was done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from perkey import Once, OutcomeUnknown, Store
+from perkey.flows.once import claims, listed
+from perkey.flows.once.model import Context, Held, Options, prepare
+from perkey.store import receipts
+from perkey.store.backends.memory import MemoryBackend
+from perkey.store.keys import OPEN, RECEIPTS, Key
+from perkey.store.record import Record
+from tests.unit.manual_clock import ManualClock
+
+
+class Counted(MemoryBackend):
+    """Counts the records that are read."""
+
+    records = 0
+
+    def read(self, keys: Any) -> list[Record | None]:
+        self.records += len(keys)
+        return super().read(keys)
+
+    def scan(self, prefix: str, after: str, limit: int) -> list[Record]:
+        found = super().scan(prefix, after, limit)
+        self.records += len(found)
+        return found
+
+
+class OneKey(Counted):
+    """Commits one key at a time, as an object store does."""
+
+    atomic_keys = 1
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=[Counted, OneKey])
+def store(clock: ManualClock, request: pytest.FixtureRequest) -> Iterator[Store]:
+    with Store(request.param(None, clock), clock=clock, strict=True) as opened:
+        yield opened
+
+
+def lost(runner: Once, key: str) -> None:
+    def effect(context: Context) -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        runner.run(key, 1, effect, on_error="unknown")
+
+
+def read_by(store: Store, runner: Once, **how: Any) -> tuple[list[str], int]:
+    """(the keys that are unresolved, how many records it took to find them)."""
+    before = store.backend.records
+    found = [each.key for each in runner.unresolved(**how)]
+    return found, store.backend.records - before
+
+
+def test_only_what_is_open_is_read(store: Store) -> None:
+    runner = Once(store)
+    for n in range(300):
+        runner.run(f"done/{n:03}", 1, lambda context: "done")
+        if n % 100 == 0:
+            lost(runner, f"lost/{n:03}")
+    read_by(store, runner)
+    found, records = read_by(store, runner)
+    assert found == ["lost/000", "lost/100", "lost/200"]
+    assert records < 12
+    assert read_by(store, runner, thorough=True)[1] > 300
+
+
+def test_what_is_resolved_is_listed_no_more(store: Store) -> None:
+    runner = Once(store)
+    for key in "abc":
+        lost(runner, key)
+    runner.resolve("a", value=1)
+    runner.resolve("b", done=False)
+    assert runner.run("c", 1, lambda context: 2, on_unknown="rerun").value == 2
+    for _ in range(2):
+        assert runner.unresolved() == []
+    if store.backend.atomic_keys is None:
+        assert entries(store) == []
+
+
+def entries(store: Store) -> list[str]:
+    slots = store.backend.scan(OPEN, "", 2000)
+    return [
+        listed.receipt(each).name
+        for slot in slots
+        if slot.key != listed.COMPLETE
+        for each in listed.entries(slot.body)
+    ]
+
+
+def old_claim(store: Store, clock: ManualClock, key: str, state: str) -> None:
+    """What a perkey without the index has left."""
+    op = prepare("", "run", key, 1, Options(lease=30))
+    op.apart = True
+    op.token, op.entered = f"old-{key}", True
+    store.run(claims.look(op, take_over=False))
+
+    def forget_the_index(tx: Any) -> None:
+        found = receipts.read(tx.record(op.record))
+        assert found is not None
+        extra = {name: value for name, value in found.extra.items() if name != "slot"}
+        old = msgspec.structs.replace(found, state=state, extra=extra)
+        tx.put_body(op.record, receipts.encoded(old))
+
+    store.transact(op.record, forget_the_index)
+    clock.elapsed += 31
+
+
+@pytest.mark.parametrize("state", ["claimed", "unknown"])
+def test_what_is_older_than_the_index_is_found_and_entered(
+    store: Store, clock: ManualClock, state: str
+) -> None:
+    runner = Once(store)
+    for n in range(50):
+        runner.run(f"done/{n}", 1, lambda context: "done")
+    old_claim(store, clock, "old", state)
+    assert read_by(store, runner)[0] == ["old"]
+    found, records = read_by(store, runner)
+    assert (found, records < 10) == (["old"], True)
+    runner.resolve("old", value="it was sent")
+    assert runner.unresolved() == []
+    assert runner.run("old", 1, lambda context: None).value == "it was sent"
+
+
+def test_an_old_process_beside_new_ones_is_found_by_a_thorough_look(
+    store: Store, clock: ManualClock
+) -> None:
+    runner = Once(store)
+    assert runner.unresolved() == []
+    old_claim(store, clock, "old", "claimed")
+    assert runner.unresolved() == []
+    assert [each.key for each in runner.unresolved(thorough=True)] == ["old"]
+    assert [each.key for each in runner.unresolved()] == ["old"]
+
+
+@pytest.mark.parametrize("state", ["claimed", "unknown"])
+def test_an_old_claim_is_entered_by_whoever_runs_it_again(
+    store: Store, clock: ManualClock, state: str
+) -> None:
+    runner = Once(store)
+    runner.unresolved()
+    old_claim(store, clock, "old", state)
+
+    def effect(context: Context) -> None:
+        assert entries(store) == [receipts.receipt_key("", "run", "old").name]
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        runner.run("old", 1, effect, on_unknown="rerun", on_error="unknown")
+    assert [each.key for each in runner.unresolved()] == ["old"]
+
+
+def test_a_claim_that_an_old_process_holds_can_be_ended_by_it(
+    store: Store, clock: ManualClock
+) -> None:
+    """Entering it changes neither its token nor its lease."""
+    old_claim(store, clock, "old", "claimed")
+    clock.elapsed -= 31
+    runner = Once(store)
+    assert runner.unresolved() == []
+    (record,) = store.backend.read([receipts.receipt_key("", "run", "old")])
+    stored = receipts.read(record)
+    assert stored is not None
+    held = msgspec.convert(stored.extra, Held)
+    assert (held.token, held.slot) == ("old-old", listed.home(Key(f"{RECEIPTS}1:-3:run3:old")))
+
+
+def test_callers_one_after_the_other_share_a_slot_and_others_do_not(store: Store) -> None:
+    runner = Once(store)
+    for n in range(20):
+        runner.run(f"k{n}", 1, lambda context: "done")
+    assert len(store.backend.scan(OPEN, "", 99)) == 1
+    together = threading.Barrier(4)
+
+    def wait(context: Context) -> int:
+        return together.wait(timeout=600)
+
+    threads = [
+        threading.Thread(target=runner.run, args=(f"t{n}", 1, wait), daemon=True) for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 2 <= len(store.backend.scan(OPEN, "", 99)) <= 4
+    assert runner.unresolved() == []
+
+
+def test_a_slot_with_many_entries_that_stay_is_left_alone(store: Store) -> None:
+    runner = Once(store)
+    for n in range(2 * listed.CROWDED):
+        lost(runner, f"k{n:03}")
+    sizes = [len(listed.entries(slot.body)) for slot in store.backend.scan(OPEN, "", 99)]
+    assert max(sizes) == listed.CROWDED + 1
+    assert sum(sizes) == len(runner.unresolved()) == 2 * listed.CROWDED
+    assert len(runner.unresolved(limit=5)) == 5
+
+
+def test_a_call_that_finds_an_answer_writes_nothing(store: Store) -> None:
+    runner = Once(store)
+    runner.run("k", 1, lambda context: "answer")
+    before = {each.key: each.version for each in store.backend.scan("", "", 99)}
+    assert runner.run("k", 1, lambda context: None).replayed
+    assert {each.key: each.version for each in store.backend.scan("", "", 99)} == before
+    lost(runner, "lost")
+    with pytest.raises(OutcomeUnknown):
+        runner.run("lost", 1, lambda context: None)
