@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from perkey import errors
 from perkey.locks import KeyedLocks, Sections
 from tests.unit.locks.helpers import Crew, visit
 
@@ -178,20 +177,25 @@ def test_a_holder_that_is_only_slow_is_left_alone(
 ) -> None:
     monkeypatch.setattr("perkey.locks.table.PATIENCE", 0.001)
     locks = make()
-    looked = threading.Event()
+    looks = threading.Semaphore(0)
     look = locks._table.look
 
     def seen(waiter: Any) -> None:
         look(waiter)
-        looked.set()
+        looks.release()
 
     locks._table.look = seen
-    with Crew() as crew, locks("k"):
+    entered = threading.Event()
 
-        def impatient() -> None:
-            with pytest.raises(errors.Timeout), locks("k", timeout=0.05):
-                raise AssertionError("entered a held key")
+    def wait() -> None:
+        with locks("k"):
+            entered.set()
 
-        crew.start(impatient)
+    with Crew() as crew:
+        with locks("k"):
+            crew.start(wait)
+            for _ in range(3):  # whoever was let in looks no more
+                assert looks.acquire(timeout=60)
+            assert not entered.is_set()
         crew.join()
-    assert looked.is_set()
+        assert entered.is_set()

@@ -28,7 +28,7 @@ def server() -> Iterator[PerkeyHttp]:
 
 
 def ask(port: int, method: str, path: str, body: Any = None) -> Any:
-    connection = http.client.HTTPConnection(base.HOST, port, timeout=30)
+    connection = http.client.HTTPConnection(base.HOST, port, timeout=60)
     connection.request(method, path, None if body is None else json.dumps(body))
     answer = connection.getresponse()
     assert answer.status < 300, answer.read()
@@ -72,11 +72,11 @@ def test_what_is_cut_off_goes_on_with_the_next_server(server: PerkeyHttp, signal
     """A second signal does not wait, and does not make the end of a server theirs either."""
     waiting = placed(server.port)
     process = psutil.Process(server.pid)
-    connection = http.client.HTTPConnection(base.HOST, server.port, timeout=30)
+    connection = http.client.HTTPConnection(base.HOST, server.port, timeout=60)
     connection.request("GET", f"{INSTANCES}/{waiting}?wait=20")
     for _ in range(signals):
         process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
     assert "Traceback" not in server.log_tail()
     connection.close()
     server.kill()
@@ -92,7 +92,7 @@ def test_a_process_that_cannot_be_stopped_is_left(server: PerkeyHttp, name: str)
         pass
     process = psutil.Process(server.pid)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 4
+    assert process.wait(60) == 4
     assert "could not be stopped" in server.log_tail()
 
 

@@ -391,7 +391,7 @@ async def test_metrics(store: AsyncStore) -> None:
 
 async def test_head_has_the_headers_and_ends(store: AsyncStore) -> None:
     async with serving(store) as (client, _):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             answer = await client.send("HEAD", "/v1/events")
         assert (answer.status, answer.body) == (200, b"")
         assert answer.header("content-type") == "text/event-stream; charset=utf-8"

@@ -42,7 +42,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, dict[str, Page]]
 
 
 async def until(feed: Feed, cursor: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while feed.cursor != cursor:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 

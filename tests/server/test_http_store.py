@@ -367,7 +367,7 @@ def test_a_server_that_is_no_perkey() -> None:
         thread.start()
         try:
             with pytest.raises(StoreUnavailable, match="no perkey server"):
-                perkey.open(f"http://127.0.0.1:{other.server_port}?timeout=5")
+                perkey.open(f"http://127.0.0.1:{other.server_port}?timeout=60")
         finally:
             other.shutdown()
             thread.join()

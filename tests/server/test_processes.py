@@ -239,7 +239,7 @@ async def test_the_end_of_the_server_ends_a_wait(client: Client) -> None:
     while not engine_of(client).instance(made)._instance.waiters:  # noqa: ASYNC110
         await asyncio.sleep(0)
     client.app.stop()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await waiting)["state"] == "running"
 
 
@@ -316,7 +316,7 @@ async def test_main_runs_beside_it_and_its_failure_is_told(
         raise RuntimeError("what main says")
 
     async with serving(store, processes=Processes(hosted.ALL, main)) as client:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await ran.wait()
         assert len(engine_of(client).instances()) == 1
     assert "what main says" in caplog.text

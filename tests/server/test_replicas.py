@@ -35,7 +35,7 @@ def replicas() -> Iterator[list[PerkeyHttp]]:
 
 
 def ask(server: PerkeyHttp, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-    connection = http.client.HTTPConnection(base.HOST, server.port, timeout=30)
+    connection = http.client.HTTPConnection(base.HOST, server.port, timeout=60)
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request(method, path, None if body is None else json.dumps(body), given)
     answer = connection.getresponse()
@@ -86,7 +86,7 @@ def test_a_transfer_with_one_key_moves_once(replicas: list[PerkeyHttp]) -> None:
 
 def test_each_tells_of_what_the_other_committed(replicas: list[PerkeyHttp]) -> None:
     one, two = replicas
-    with socket.create_connection((base.HOST, two.port), timeout=30) as stream:
+    with socket.create_connection((base.HOST, two.port), timeout=60) as stream:
         stream.sendall(b"GET /v1/events?prefix=told HTTP/1.1\r\nHost: localhost\r\n\r\n")
         seen = b""
         while b"event: synced" not in seen:

@@ -22,7 +22,10 @@ from tests.servers import guard
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
-STOP_SECONDS = 20.0
+STOP_SECONDS = 60.0
+ANSWER_SECONDS = 60.0
+"""How long an answer may take; what asks whether a server is ready yet asks again sooner."""
+PROBE_SECONDS = 2.0
 POLL_SECONDS = 0.02
 STANDING = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
 
@@ -260,9 +263,9 @@ def _ephemeral_start() -> int:
     return low if low > 16_000 else 32_768
 
 
-def http_get(port: int, path: str) -> tuple[int, bytes]:
+def http_get(port: int, path: str, timeout: float = ANSWER_SECONDS) -> tuple[int, bytes]:
     """One GET on loopback: status and body."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=2)
+    connection = http.client.HTTPConnection(HOST, port, timeout=timeout)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -273,7 +276,7 @@ def http_get(port: int, path: str) -> tuple[int, bytes]:
 
 def ask(port: int, question: bytes) -> bytes:
     """Connect, send, and return the first bytes of the answer."""
-    with socket.create_connection((HOST, port), timeout=2) as connection:
+    with socket.create_connection((HOST, port), timeout=PROBE_SECONDS) as connection:
         if question:
             connection.sendall(question)
         return connection.recv(65_536)
@@ -281,5 +284,7 @@ def ask(port: int, question: bytes) -> bytes:
 
 def output_of(*command: str | os.PathLike[str]) -> str:
     """The first line that a command prints."""
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=ANSWER_SECONDS
+    )
     return (done.stdout or done.stderr).strip().splitlines()[0]

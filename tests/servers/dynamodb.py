@@ -41,7 +41,7 @@ class DynamoDB(base.Server):
             region_name="us-east-1",
             aws_access_key_id="perkey",
             aws_secret_access_key="perkey",
-            config=Config(retries={"total_max_attempts": 1}, connect_timeout=30, read_timeout=30),
+            config=Config(retries={"total_max_attempts": 1}, connect_timeout=60, read_timeout=60),
         )
 
     def command(self) -> list[str]:
@@ -50,5 +50,5 @@ class DynamoDB(base.Server):
         return [sys.executable, str(program), base.HOST, str(self.port), str(kept)]
 
     def ready(self) -> bool:
-        status, _ = base.http_get(self.port, "/moto-api/data.json")
+        status, _ = base.http_get(self.port, "/moto-api/data.json", base.PROBE_SECONDS)
         return status == 200

@@ -40,7 +40,7 @@ class Etcd(base.Server):
 
     def ready(self) -> bool:
         """Healthy means that a leader is known and a linearised read works."""
-        status, body = base.http_get(self.port, "/health")
+        status, body = base.http_get(self.port, "/health", base.PROBE_SECONDS)
         return status == 200 and b'"true"' in body
 
 

@@ -38,7 +38,9 @@ class Nats(base.Server):
 
     def ready(self) -> bool:
         """Health includes JetStream and the recovery of its streams."""
-        status, _ = base.http_get(self.ports[1], "/healthz?js-enabled-only=false")
+        status, _ = base.http_get(
+            self.ports[1], "/healthz?js-enabled-only=false", base.PROBE_SECONDS
+        )
         return status == 200
 
 

@@ -120,8 +120,8 @@ def s3_client(endpoint: str) -> Any:
     once = Config(
         retries={"total_max_attempts": 1},
         s3={"addressing_style": "path"},
-        connect_timeout=30,
-        read_timeout=30,
+        connect_timeout=60,
+        read_timeout=60,
     )
     return boto3.client(
         "s3",

@@ -39,5 +39,5 @@ class PerkeyHttp(base.Server):
 
     def ready(self) -> bool:
         """Its store answers, too."""
-        status, _ = base.http_get(self.port, "/readyz")
+        status, _ = base.http_get(self.port, "/readyz", base.PROBE_SECONDS)
         return status == 200

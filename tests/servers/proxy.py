@@ -97,7 +97,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(
@@ -107,7 +107,7 @@ class Proxy:
         trace: TracebackType | None,
     ) -> None:
         self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     # --------------------------------------------------------- on the proxy's own thread
@@ -160,7 +160,7 @@ class Proxy:
             done.set()
 
         self._loop.call_soon_threadsafe(act)
-        assert done.wait(10)
+        assert done.wait(60)
 
     async def delivered(self) -> None:
         """Wait for the end of a partition."""

@@ -76,7 +76,7 @@ def etcd_put(server: Etcd, key: bytes, value: bytes, revision: int) -> bool:
         "compare": [{"key": name, "target": "MOD", "mod_revision": str(revision)}],
         "success": [{"request_put": put}],
     }
-    connection = http.client.HTTPConnection(base.HOST, server.port, timeout=5)
+    connection = http.client.HTTPConnection(base.HOST, server.port, timeout=base.ANSWER_SECONDS)
     try:
         connection.request("POST", "/v3/kv/txn", json.dumps(body))
         return bool(json.loads(connection.getresponse().read()).get("succeeded", False))
@@ -213,12 +213,15 @@ def test_objects_keep_writes_over_a_crash() -> None:
 
 
 def test_a_paused_server_answers_nothing_until_resumed(valkey_server: Valkey) -> None:
-    with redis.Redis.from_url(valkey_server.url, socket_timeout=0.3) as client:
+    with (
+        redis.Redis.from_url(valkey_server.url, socket_timeout=60) as client,
+        redis.Redis.from_url(valkey_server.url, socket_timeout=0.3) as impatient,
+    ):
         client.ping()
         valkey_server.pause()
         try:
             with pytest.raises(redis.TimeoutError):
-                client.ping()
+                impatient.ping()
         finally:
             valkey_server.resume()
         assert client.ping()
@@ -268,4 +271,4 @@ def test_servers_of_a_killed_test_run_are_stopped() -> None:
         assert owner.stdout is not None
         server = psutil.Process(int(owner.stdout.readline()))
         owner.send_signal(signal.SIGKILL)
-    server.wait(timeout=20)
+    server.wait(timeout=60)

@@ -12,6 +12,9 @@ from perkey.errors import MissingExtra, UsageError
 from perkey.store.abc import Backend
 from perkey.store.limits import Limits
 
+REQUEST_S = 15.0
+"""Longer than a machine stands still that is moved, or has too much to do."""
+
 
 @dataclass(frozen=True)
 class Location:
@@ -54,6 +57,10 @@ class Location:
         if not 0 < seconds < 3600:
             raise UsageError(f"expected {name}= in seconds, above 0, in the URL, found {text!r}")
         return seconds
+
+    def request_s(self, limits: Limits) -> float:
+        """How long one request to the server may take, in seconds: ``timeout=``, if it is given."""
+        return self.seconds("timeout", min(REQUEST_S, limits.timeout_s))
 
     def check_options(self, known: set[str]) -> None:
         """Refuse options that nobody reads: a misspelt one would be ignored quietly."""

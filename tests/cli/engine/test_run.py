@@ -68,7 +68,7 @@ class Running:
             self.lines.append(line.rstrip("\n"))
             if reached(line):
                 return
-        raise AssertionError(f"it ended: {self.lines} {self.process.communicate(timeout=9)}")
+        raise AssertionError(f"it ended: {self.lines} {self.process.communicate(timeout=WAITS_S)}")
 
     def end(self, send: int | None = None) -> tuple[int, str]:
         """The exit code and standard error; the rest of the output is in ``lines``."""
@@ -125,7 +125,9 @@ def test_on_a_durable_store_it_goes_on_where_it_was_cut_off(start: Start, tmp_pa
     run = start(WAITING, "--json", *store)
     run.until(lambda line: '"step"' in line)
     assert run.end(signal.SIGTERM)[0] == 0
-    later = WAITING.replace('placed", {', 'paid", {').replace('"o-1"}', '"o-1"}, key="o-1", ttl=9')
+    later = WAITING.replace('placed", {', 'paid", {').replace(
+        '"o-1"}', '"o-1"}, key="o-1", ttl=600'
+    )
     run = start(later, "--json", *store)
     run.until(lambda line: '"ended"' in line)
     assert run.end(signal.SIGINT)[0] == 0
@@ -136,7 +138,7 @@ def test_on_a_durable_store_it_goes_on_where_it_was_cut_off(start: Start, tmp_pa
 
 
 def test_until_idle_it_ends_by_itself_and_colours_nothing(start: Start, tmp_path: Path) -> None:
-    text = WAITING + '    await engine.publish("paid", 1, key="o-1", ttl=9)\n'
+    text = WAITING + '    await engine.publish("paid", 1, key="o-1", ttl=600)\n'
     run = start(text, "--until-idle")
     assert run.end() == (0, "")
     assert "registered order v1" in run.lines

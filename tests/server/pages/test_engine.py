@@ -92,7 +92,7 @@ async def test_definitions_and_instances(app: Application) -> None:
     ]
     await engine.publish("paid", {"eur": 12}, key="o-1")
     handle = await engine.look_up(begun.instance)
-    await handle.wait(30)
+    await handle.wait(60)
     ended = await look(client, "/instance", id=begun.instance)
     assert 'returned {"eur": 12}' in compact(ended.text)
     assert ended.all("dialog") == []
@@ -109,7 +109,7 @@ async def test_a_timer_says_how_long_it_sleeps(app: Application) -> None:
 
 async def test_what_failed_says_why(app: Application) -> None:
     handle = await engine_of(app).start_latest("broken")
-    await handle.wait(30)
+    await handle.wait(60)
     page = await look(Client(app), "/instance", id=handle.id)
     assert HOSTILE in page.one("ol", "steps").text
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-LONG = 30.0  # seconds after which a test that should have finished says so
+LONG = 60.0  # seconds after which a test that should have finished says so
 
 
 def eventually(condition: Callable[[], bool]) -> None:

@@ -105,14 +105,18 @@ def test_a_timeout_in_the_middle_of_the_line_does_not_disturb_the_others(crew: C
         with contextlib.suppress(errors.Timeout), locks("k", timeout):
             order.append(name)
 
+    def gave_up() -> bool:
+        return locks.statistics().timeouts == 1
+
     with locks("k"):
         crew.start(visit, "first", None)
         eventually(lambda: waiting(locks, "k") == 1)
         crew.start(visit, "impatient", 0.05)
-        eventually(lambda: waiting(locks, "k") == 2)
+        # A machine that stands still may show the end of its wait before its beginning.
+        eventually(lambda: waiting(locks, "k") == 2 or gave_up())
         crew.start(visit, "last", None)
-        eventually(lambda: waiting(locks, "k") == 3)
-        eventually(lambda: waiting(locks, "k") == 2)
+        eventually(lambda: waiting(locks, "k") == 3 or gave_up())
+        eventually(lambda: waiting(locks, "k") == 2 and gave_up())
     crew.join()
     assert order == ["first", "last"]
     assert locks.statistics().timeouts == 1

@@ -380,7 +380,7 @@ async def test_cancelled_and_timed_out_tasks_leave_no_trace(options: Any) -> Non
         waiting[1].cancel()
         await asyncio.wait([waiting[1]])
     waiting[0].cancel()  # it has the section, and does not know yet
-    await asyncio.wait_for(waiting[2], 10)
+    await asyncio.wait_for(waiting[2], 60)
     assert sections._table.claims == {}
     assert sections._table.queues == {}
     assert sections.inside == {}

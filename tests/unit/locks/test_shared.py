@@ -129,11 +129,11 @@ def test_blocking_a_loop_behind_its_own_waiting_task_raises(make: Any) -> None:
     def hold() -> None:
         with locks("k"):
             inside.set()
-            assert leave.wait(30)
+            assert leave.wait(60)
 
     with Crew() as crew:
         crew.start(hold)
-        assert inside.wait(30)
+        assert inside.wait(60)
         asyncio.run(main())
 
 

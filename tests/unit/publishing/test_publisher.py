@@ -281,7 +281,7 @@ def test_a_blocking_send_that_is_late_is_never_overtaken_by_a_newer_one(world: W
 
     def send(key: str, value: Any) -> None:
         if value == 1:
-            assert release.wait(30)
+            assert release.wait(60)
         world.send(key, value)
 
     publisher = Publisher(world.load, send, send_timeout=0.02)
@@ -292,6 +292,7 @@ def test_a_blocking_send_that_is_late_is_never_overtaken_by_a_newer_one(world: W
         publisher.publish("a")
     release.set()
     eventually(lambda: world.sent == [("a", 1)])
+    publisher._timeout = 60.0
     assert publisher.publish("a") == "sent"
     assert world.sent == [("a", 1), ("a", 2)]
 
@@ -338,7 +339,7 @@ async def test_run_on_a_loop_stops_at_once(world: World) -> None:
     while len(world.sent) < 2:  # noqa: ASYNC110
         await asyncio.sleep(0)
     publisher.stop()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 60)
     assert sorted(world.sent) == [("a", 1), ("b", 1)]
 
 
@@ -381,7 +382,7 @@ def test_threads_of_late_sends_are_not_kept_for_ever(world: World) -> None:
     release = threading.Event()
 
     def send(key: str, value: Any) -> None:
-        assert release.wait(30)
+        assert release.wait(60)
 
     publisher = Publisher(lambda key: key, send, send_timeout=0.02)
     for key in "ab":
@@ -391,7 +392,7 @@ def test_threads_of_late_sends_are_not_kept_for_ever(world: World) -> None:
     late = list(publisher._late.values())
     release.set()
     for thread in late:
-        thread.join(30)
+        thread.join(60)
     release.clear()
     with pytest.raises(Timeout):
         publisher.publish("c")

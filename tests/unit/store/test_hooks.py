@@ -16,7 +16,7 @@ from perkey import Conflict, Leases, Ledger, Once, Store
 from perkey.observe import events
 from perkey.store.transaction import Tx
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 BASE = [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError]
 
 

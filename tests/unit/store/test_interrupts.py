@@ -15,7 +15,7 @@ from perkey.store.transaction import Tx
 from perkey.stores import AsyncStore
 from tests.unit.interrupts import Strike, everywhere
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Rig:

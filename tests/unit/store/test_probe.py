@@ -59,7 +59,7 @@ class ChecksThenWrites(MemoryPort):
             self.in_turn -= 1
             return super().commit(heads, writes)
         fine = all(self.heads.get(key) == head for key, head in heads.items())
-        self.gate.wait(10)
+        self.gate.wait(60)
         return fine and super().commit({}, writes)
 
 

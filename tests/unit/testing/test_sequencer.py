@@ -36,7 +36,7 @@ def test_blocks_of_threads_run_in_the_written_order() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert seen == [0, 1, 2, 3, 4, 5]
 
 

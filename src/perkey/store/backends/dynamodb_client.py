@@ -161,5 +161,5 @@ def _wire(location: Location, limits: Limits, clock: Clock) -> Wire:
     host = "dynamodb.{region}.amazonaws.com"
     if aws_wire.region_of(location).startswith("cn-"):
         host += ".cn"
-    seconds = location.seconds("timeout", min(10.0, limits.timeout_s))
+    seconds = location.request_s(limits)
     return Wire("dynamodb", host, location, seconds, clock)

@@ -58,7 +58,7 @@ class Wire:
     """One connection, for one thread at a time."""
 
     def __init__(self, location: Location, limits: Limits) -> None:
-        self.seconds = _seconds(location, limits)
+        self.seconds = location.request_s(limits)
         self._members = _members(location)
         self._member = 0
         self._location = location
@@ -204,17 +204,6 @@ def _members(location: Location) -> list[str]:
             raise UsageError(f"expected also=host:port,host:port in the URL, found {text!r}")
         members.append(text)
     return members
-
-
-def _seconds(location: Location, limits: Limits) -> float:
-    text = location.options.get("timeout", "")
-    try:
-        seconds = float(text) if text else min(5.0, limits.timeout_s)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 3600:
-        raise UsageError(f"expected timeout= in seconds, above 0, in the URL, found {text!r}")
-    return seconds
 
 
 def _credentials(location: Location) -> Any:

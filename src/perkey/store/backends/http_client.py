@@ -24,7 +24,6 @@ OPTIONS = {"timeout", "ca"}
 """``timeout`` in seconds for one request; ``ca`` a PEM file, with https."""
 IDLE_S = 30.0
 """A connection that was quiet for longer may be gone: a new one is made."""
-TIMEOUT_S = 15.0
 BROKEN = (OSError, http.client.HTTPException)
 
 
@@ -43,7 +42,7 @@ class HttpClient:
         port = location.port or (443 if self.secure else 80)
         self.place = f"{location.scheme}://{location.host}:{port}"
         self._mount = "/" + location.path.strip("/") if location.path.strip("/") else ""
-        self.timeout = _timeout(location, limits)
+        self.timeout = location.request_s(limits)
         self._headers = {"content-type": MEDIA, "accept": MEDIA, **_credentials(location)}
         self.identified = "authorization" in self._headers
         if self.secure:
@@ -106,17 +105,6 @@ class HttpClient:
     def close(self) -> None:
         """Give the connection back."""
         self._connection.close()
-
-
-def _timeout(location: Location, limits: Limits) -> float:
-    text = location.options.get("timeout", "")
-    try:
-        seconds = float(text) if text else min(TIMEOUT_S, limits.timeout_s)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 3600:
-        raise UsageError(f"expected timeout= in seconds, above 0, in the URL, found {text!r}")
-    return seconds
 
 
 def _credentials(location: Location) -> dict[str, str]:

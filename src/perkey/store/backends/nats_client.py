@@ -45,7 +45,7 @@ class Wire:
     """One connection, for one thread at a time."""
 
     def __init__(self, location: Location, limits: Limits) -> None:
-        self.seconds = location.seconds("timeout", min(5.0, limits.timeout_s))
+        self.seconds = location.request_s(limits)
         self._location = location
         self._loop = asyncio.new_event_loop()
         self._held: list[Client] = []

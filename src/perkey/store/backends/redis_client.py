@@ -59,7 +59,7 @@ class Script:
 
 def connect(location: Location, limits: Limits) -> Any:
     """A client that raises instead of sending a command again."""
-    seconds = location.seconds("timeout", min(5.0, limits.timeout_s))
+    seconds = location.request_s(limits)
     settings: dict[str, Any] = {
         "host": location.host or "localhost",
         "port": location.port or 6379,

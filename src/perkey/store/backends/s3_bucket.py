@@ -162,7 +162,7 @@ def _wire(location: Location, limits: Limits, clock: Clock) -> Wire:
         raise UsageError(
             "expected s3://bucket/prefix, and for a server of your own ?endpoint=http://host:port"
         )
-    seconds = location.seconds("timeout", min(10.0, limits.timeout_s))
+    seconds = location.request_s(limits)
     host = "s3.{region}.amazonaws.com"
     if aws_wire.region_of(location).startswith("cn-"):
         host += ".cn"
