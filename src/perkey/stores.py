@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from typing import Any, Self
 
 from perkey.clock import SYSTEM, Clock
@@ -95,6 +95,10 @@ class Store(_Base):
     def run(self, flow: steps.Flow[Any]) -> Any:
         """Drive a flow of ``perkey.flows`` on this store."""
         return threads.run(self._watched(flow), self.core)
+
+    def run_step(self, step: steps.Step) -> Any:
+        """Like ``run`` with the flow of this one step: its answer, or what it raises."""
+        return self.run(steps.alone(step))
 
     def transact(
         self,
@@ -226,6 +230,12 @@ class AsyncStore(_Base):
     async def run(self, flow: steps.Flow[Any]) -> Any:
         """Drive a flow of ``perkey.flows`` on this store."""
         return await tasks.run(self._watched(flow), self.core)
+
+    def run_step(self, step: steps.Step) -> Coroutine[Any, Any, Any]:
+        """Like ``Store.run_step``; to be awaited."""
+        if self.core.spans is None:
+            return tasks.run_step(step, self.core)
+        return self.run(steps.alone(step))
 
     async def transact(
         self,

@@ -480,7 +480,7 @@ async def test_a_tick_that_fails_does_not_end_its_timer(
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = [2]
-    original = engine._runner.start
+    original = engine._starts.start
 
     async def fails(*args: Any, **kwargs: Any) -> Any:
         if left[0]:
@@ -488,7 +488,7 @@ async def test_a_tick_that_fails_does_not_end_its_timer(
             raise ConnectionError("the store is down")
         return await original(*args, **kwargs)
 
-    monkeypatch.setattr(engine._runner, "start", fails)
+    monkeypatch.setattr(engine._starts, "start", fails)
     facts: list[Fact] = []
 
     async def note(fact: Fact) -> None:

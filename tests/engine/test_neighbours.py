@@ -12,7 +12,7 @@ import pytest_asyncio
 
 import perkey
 from perkey import NotFound, StoreUnavailable, Timeout
-from perkey.engine import AsyncEngine, EngineLimits, InstanceState, State, define, message
+from perkey.engine import AsyncEngine, EngineLimits, InstanceState, State, define, message, runner
 from perkey.engine.facts import Fact
 from perkey.engine.instances import Context
 from perkey.engine.journal import Journal
@@ -214,7 +214,7 @@ async def test_a_start_whose_caller_is_cancelled_is_not_left_behind(two: Two) ->
     journal = two[0]._runner._journal
     assert journal is not None
     async with asyncio.timeout(60):
-        while await journal.scan(f"{ENGINE}k/", 9) or two[0]._runner._asides:  # noqa: ASYNC110
+        while await journal.scan(f"{ENGINE}k/", 9) or two[0]._starts._asides:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert await journal.scan(f"{ENGINE}r/", 9) == []
 
@@ -245,6 +245,54 @@ async def test_a_store_that_fails_for_a_while_costs_no_instance_its_end(
     handle = await two[0].start_latest("order", variables={"n": 1})
     assert await handle.wait(60) is InstanceState.COMPLETED
     assert handle.result() == {"n": 1}
+
+
+async def test_an_end_that_waits_for_its_store_is_written_at_once_when_it_is_cancelled(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a cancellation once ended the task and left the instance running for ever."""
+    original = Journal.finish
+    tried = [0]
+
+    def fails_once(journal: Journal, *args: Any) -> Any:
+        tried[0] += 1
+        if tried[0] == 1:
+            raise StoreUnavailable
+        return original(journal, *args)
+
+    monkeypatch.setattr(Journal, "finish", fails_once)
+    monkeypatch.setattr(runner, "RETRY_S", 3600)
+    await deploy(two, quick)
+    handle = await two[0].start_latest("order", variables={"n": 1})
+    await until(lambda: tried == [1])
+    assert await handle.cancel(60) is InstanceState.COMPLETED
+    assert (handle.result(), tried) == ({"n": 1}, [2])
+
+
+async def test_an_engine_that_stops_leaves_an_end_that_the_store_does_not_take(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = [0]
+
+    def fails(journal: Journal, *args: Any) -> Any:
+        tried[0] += 1
+        raise StoreUnavailable
+
+    await deploy(two, quick)
+    with monkeypatch.context() as broken:
+        broken.setattr(Journal, "finish", fails)
+        broken.setattr(runner, "RETRY_S", 3600)
+        handle = await two[0].start_latest("order", variables={"n": 1})
+        await until(lambda: tried == [1])
+        await two[0].shutdown(60)
+    assert (tried, handle.state) == ([2], InstanceState.CANCELLED)
+    assert handle.error.startswith("not stored: ")
+    assert two[1]._runner.neighbours is not None
+    await two[1]._runner.neighbours.recover()
+    await until(lambda: two[1].instances())  # it may be about to take it over by itself
+    (resumed,) = two[1].instances()
+    assert await resumed.wait(60) is InstanceState.COMPLETED
+    assert (resumed.id, resumed.result()) == (handle.id, {"n": 1})
 
 
 async def test_a_store_that_fails_for_a_while_costs_no_engine_its_lease(

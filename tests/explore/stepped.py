@@ -45,6 +45,9 @@ class SteppedStore(AsyncStore):
             except BaseException as error:
                 answer, send = error, flow.throw
 
+    async def run_step(self, step: steps.Step) -> Any:
+        return await self._perform(step)
+
     async def _perform(self, asked: steps.Step) -> Any:
         if isinstance(asked, steps.Sleep):
             return await asyncio.sleep(asked.seconds)

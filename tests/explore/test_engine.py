@@ -14,7 +14,8 @@ from perkey.engine.deployments import Deployments
 from perkey.engine.hub import Hub
 from perkey.engine.instances import Context, Instance
 from perkey.engine.lifecycle import Cell
-from perkey.engine.runner import Begun, Runner
+from perkey.engine.runner import Runner
+from perkey.engine.starts import Begun, Starts
 from perkey.testing import explore, step
 from tests.unit.manual_clock import ManualClock
 
@@ -301,14 +302,14 @@ def test_tracking_after_the_launch_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     """A shutdown between launch and tracking leaves an instance running."""
     original = Runner._track
 
-    async def start(runner: Runner, version: Any, *args: Any, **kwargs: Any) -> Begun:
+    async def start(starts: Starts, version: Any, *args: Any, **kwargs: Any) -> Begun:
         instance = Instance("i", "order", 1, {}, "", None, kwargs.get("trigger"), 0)
-        runner.launch(instance, version)
+        starts._runner.launch(instance, version)
         await step("launched", error=None)
-        original(runner, instance)
+        original(starts._runner, instance)
         return Begun(instance.id, "", instance)
 
-    monkeypatch.setattr(Runner, "start", start)
+    monkeypatch.setattr(Starts, "start", start)
 
     def nothing_runs(world: World, ended: Any) -> None:
         assert all(each.state.ended for each in world.engine.instances())

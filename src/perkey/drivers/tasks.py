@@ -40,6 +40,16 @@ async def run(flow: steps.Flow[T], core: Core) -> T:
             send = flow.throw
 
 
+async def run_step(step: steps.Step, core: Core) -> Any:
+    """``run`` for the flow of one step, without the flow."""
+    if type(step) is not steps.Transact:
+        return await _PERFORM[type(step)](core, step)
+    outcome = await core.transact_async(prepare(core, step), step.timeout)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
 async def _call(core: Core, step: steps.Call) -> Any:
     result = step.fn(*step.args)
     return await result if inspect.isawaitable(result) else result

@@ -18,6 +18,7 @@ from perkey.engine.instances import Delivered, Instance
 from perkey.engine.lifecycle import State
 from perkey.engine.registry import Registry
 from perkey.engine.runner import Runner
+from perkey.engine.starts import Starts
 from perkey.errors import LimitExceeded, QueueFull
 from perkey.locks import KeyedLocks
 from perkey.store import codec
@@ -51,11 +52,13 @@ class Dispatcher:
         registry: Registry,
         hub: Hub,
         runner: Runner,
+        starts: Starts,
         engine: AsyncEngine,
     ) -> None:
         self._registry = registry
         self._hub = hub
         self._runner = runner
+        self._starts = starts
         self._engine = engine
         self._keys = KeyedLocks()
         self._buffer: deque[_Letter] = deque()
@@ -145,8 +148,8 @@ class Dispatcher:
         version = self._registry.latest_locked(process)
         if version is None:  # unregistered a moment ago
             return self._leave(letter)
-        begun = await self._runner.start(
-            version, {}, "", correlation=correlation, trigger=letter.message
+        begun = await self._starts.start(
+            version, {}, correlation=correlation, trigger=letter.message
         )
         if begun.found == "k":
             return None
@@ -161,7 +164,7 @@ class Dispatcher:
             version = self._registry.latest_locked(process)
             if version is not None:
                 trigger = Delivered(name, payload)
-                begun = await self._runner.start(version, {}, "", trigger=trigger)
+                begun = await self._starts.start(version, {}, trigger=trigger)
                 assert begun.instance is not None
                 started.append(begun.instance)
         return started

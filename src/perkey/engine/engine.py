@@ -24,8 +24,9 @@ from perkey.engine.instances import Delivered, Handle
 from perkey.engine.journal import Journal
 from perkey.engine.lifecycle import Cell, State, move_by_hand
 from perkey.engine.limits import EngineLimits
-from perkey.engine.registry import Registration, Registry, Starter, Version, check_engine
+from perkey.engine.registry import Registration, Registry, Starter, check_engine
 from perkey.engine.runner import Runner
+from perkey.engine.starts import Starts
 from perkey.errors import InvalidState, NotFound, NotSupported, StillRunning, UsageError
 from perkey.stores import AsyncStore
 
@@ -62,8 +63,9 @@ class AsyncEngine:
         self._stopped = asyncio.Event()
         self._journal = None if store is None else Journal(store, self.id, self.limits.lease_s)
         self._runner = Runner(self, self._registry, self._journal, self._facts)
+        self._starts = Starts(self, self._runner, self._journal)
         self._hub = Hub(broker or LocalBroker(), self._tick, self._runner.now_ms, self._facts)
-        self._dispatch = Dispatcher(self._registry, self._hub, self._runner, self)
+        self._dispatch = Dispatcher(self._registry, self._hub, self._runner, self._starts, self)
         self._deployments = Deployments(
             self, self._registry, self._hub, self._journal, self._dispatch, self._facts
         )
@@ -254,7 +256,11 @@ class AsyncEngine:
         """Start the very version of ``receipt``; refused once it is unregistered."""
         check_engine(receipt, self.id)
         version = self._registry.holds_locked(receipt)
-        return await self._start(version, variables, business_key, idempotency_key)
+        self._check_starts()
+        begun = await self._starts.start(
+            version, variables or {}, business_key, idempotency_key=idempotency_key
+        )
+        return self._starts.handle(begun)
 
     async def start_latest(
         self,
@@ -268,7 +274,11 @@ class AsyncEngine:
         version = self._registry.latest_locked(key)
         if version is None:
             raise NotFound(f"no process is registered as {key!r}", key=key)
-        return await self._start(version, variables, business_key, idempotency_key)
+        self._check_starts()
+        begun = await self._starts.start(
+            version, variables or {}, business_key, idempotency_key=idempotency_key
+        )
+        return self._starts.handle(begun)
 
     async def start_version(
         self,
@@ -285,21 +295,11 @@ class AsyncEngine:
         version = self._registry.version_locked(key, number)
         if version is None:
             raise NotFound(f"there is no version {number} of {key!r}", key=key, version=number)
-        return await self._start(version, variables, business_key, idempotency_key)
-
-    async def _start(
-        self,
-        version: Version,
-        variables: dict[str, Any] | None,
-        business_key: str,
-        idempotency_key: str | None,
-    ) -> Handle:
         self._check_starts()
-        begun = await self._runner.start(
+        begun = await self._starts.start(
             version, variables or {}, business_key, idempotency_key=idempotency_key
         )
-        assert begun.instance is not None
-        return Handle(self._runner, begun.instance, replayed=begun.found == "s")
+        return self._starts.handle(begun)
 
     def _check_starts(self) -> None:
         outside("an instance was started")
@@ -347,7 +347,7 @@ class AsyncEngine:
         version = self._registry.latest_locked(key)
         if version is not None:
             tick = (key, timer.trigger, due)
-            await self._runner.start(version, {}, "", trigger=Delivered("timer", due), tick=tick)
+            await self._starts.start(version, {}, trigger=Delivered("timer", due), tick=tick)
 
     def dead_letters(self) -> list[tuple[Delivered, str]]:
         """Messages whose key could not be read, with the error; the oldest first."""

@@ -9,26 +9,25 @@ both, and goes on at the first unfinished step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from perkey.engine.changes import Begin, End, passed_on
 from perkey.engine.instances import Instance, InstanceState
 from perkey.engine.records import (
     INSTANCES,
     Stored,
     below,
-    box_of,
     encode,
     freeze,
     instance_key,
     place,
-    step_out,
     stored_of,
     text_of,
     versions_of,
 )
 from perkey.engine.registry import Registration
-from perkey.errors import InvalidState, LeaseLost, PerkeyError
+from perkey.errors import InvalidState, PerkeyError
 from perkey.flows import steps
 from perkey.store.fencing import LeaseState, lease_body, lease_state
 from perkey.store.keys import ENGINE, Key
@@ -46,7 +45,8 @@ PAGE = 100
 class Journal:
     """Reads and writes of one engine on its store: its lease, its versions, its instances.
 
-    Nothing here decides anything about the engine; each method is one transaction.
+    Nothing here decides anything about the engine; each method is one transaction.  ``changes``
+    says what the most frequent two of them do.
     """
 
     def __init__(self, store: AsyncStore, owner: str, lease_s: float) -> None:
@@ -63,14 +63,19 @@ class Journal:
         self, keys: Sequence[Key], fn: Callable[[Tx], Any], fenced: bool = True
     ) -> Any:
         """Commit ``fn`` over ``keys``; ``LeaseLost`` unless this engine still holds its lease."""
-        fence = self._fence if fenced else None
-        if fenced and fence is None:
-            raise InvalidState("this engine does not hold its lease; run() takes it")
-        names = tuple(sorted({*keys, fence.lease} if fence else {*keys}))
-        outcome: Outcome = await self._store.run(
-            _one(steps.Transact(names, fn, self.owner, fence=fence))
-        )
+        outcome: Outcome = await self._commit({*keys}, fn, fenced)
         return outcome.result
+
+    def _commit(
+        self, keys: set[Key], fn: Callable[[Tx], Any], fenced: bool = True
+    ) -> Coroutine[Any, Any, Outcome]:
+        fence = self._fence if fenced else None
+        if fence is not None:
+            keys.add(fence.lease)
+        elif fenced:
+            raise InvalidState("this engine does not hold its lease; run() takes it")
+        step = steps.Transact(tuple(sorted(keys)), fn, self.owner, fence=fence)
+        return self._store.run_step(step)
 
     async def change(self, instance_id: str, fn: Callable[[Tx, Stored], Any], *also: Key) -> Any:
         """Commit ``fn`` over an instance that this engine owns; ``LeaseLost`` if it does not."""
@@ -79,14 +84,14 @@ class Journal:
         def change(tx: Tx) -> Any:
             stored = stored_of(tx.body(record))
             if stored is None or stored.owner != self.owner or not stored.running:
-                raise _passed_on(instance_id)
+                raise passed_on(instance_id)
             return fn(tx, stored)
 
         return await self.commit([record, *also], change)
 
     async def read(self, key: Key) -> bytes | None:
         """The encoded value at ``key``."""
-        (record,) = await self._store.run(_one(steps.Read([key])))
+        (record,) = await self._store.run_step(steps.Read([key]))
         return None if record is None else record.body
 
     async def now_ms(self) -> int:
@@ -95,7 +100,7 @@ class Journal:
 
     async def scan(self, prefix: str, limit: int, after: str = "") -> list[Record]:
         """Up to ``limit`` live records under ``prefix``, behind ``after``."""
-        records: list[Record] = await self._store.run(_one(steps.Scan(prefix, after, limit)))
+        records: list[Record] = await self._store.run_step(steps.Scan(prefix, after, limit))
         return records
 
     # ------------------------------------------------------------------ the engine's lease
@@ -159,46 +164,28 @@ class Journal:
 
     # -------------------------------------------------------------------------- instances
 
-    async def start(
+    def start(
         self,
         instance: Instance,
         registration: Registration,
         uniques: dict[str, tuple[str, ...]],
         tick: Tick | None = None,
-    ) -> tuple[str, str]:
-        """Write a new instance, unless one of ``uniques`` names an earlier one.
+    ) -> Coroutine[Any, Any, Outcome]:
+        """Write a new instance, unless one of ``uniques`` names an earlier one; to be awaited.
 
-        ``uniques``: kind -> parts, such as ``{"s": (process, idempotency key)}``.  Returns the
-        id of the instance, and the kind that named it, empty if it is new.  With ``tick``, only
-        if no engine has fired it or a later one: ``t`` says that one has.
+        ``uniques``: kind -> parts, such as ``{"s": (process, idempotency key)}``.  The outcome's
+        result is the id of the instance, the kind that named it, empty if it is new, and the
+        store's time.  With ``tick``, only if no engine has fired it or a later one: ``t`` says
+        that one has.
         """
-        clocks = [] if tick is None else [place("t", *tick[:2])]
-        record = instance_key(instance.id)
-        index = below(self._mine, instance.id)
+        record, index = instance_key(instance.id), below(self._mine, instance.id)
         marks = {kind: place(kind, *parts) for kind, parts in uniques.items()}
         stored = freeze(instance, registration.digest, self.owner)
-
-        def start(tx: Tx) -> tuple[str, str]:
-            for each in clocks:
-                if tick is not None and tx.get(each, 0) >= tick[2]:
-                    return "", "t"
-                tx.put_body(each, encode(tick and tick[2]))
-            for kind, mark in marks.items():
-                earlier = tx.body(mark)
-                if earlier is not None:
-                    return text_of(earlier), kind
-            stored.started_ms = tx.now
-            tx.put_body(record, encode(stored))
-            name = encode(instance.id)
-            tx.put_body(index, name)
-            for mark in marks.values():
-                tx.put_body(mark, name)
-            return instance.id, ""
-
-        keys = [record, index, *clocks, *marks.values()]
-        started: tuple[str, str] = await self.commit(keys, start)
-        instance.started_ms = stored.started_ms
-        return started
+        timer, due = (None, 0) if tick is None else (place("t", *tick[:2]), tick[2])
+        keys = {record, index, *marks.values()}
+        if timer is not None:
+            keys.add(timer)
+        return self._commit(keys, Begin(record, index, stored, marks, timer, due))
 
     async def landed(self, instance: Instance) -> bool:
         """Whether a start whose caller went away was committed; behind it in the queue."""
@@ -222,34 +209,21 @@ class Journal:
 
         return await self.change(instance.id, keep)
 
-    async def finish(
+    def finish(
         self, instance: Instance, state: InstanceState, result: Any, error: str
-    ) -> list[str]:
-        """Write how an instance ended, and free its correlation key, in one commit.
+    ) -> Coroutine[Any, Any, Outcome]:
+        """Write how an instance ended, and free its correlation key, in one commit; to be awaited.
 
-        Returns the names of the messages that it never received.  May be repeated.
+        The outcome's result is the names of the messages that it never received.  May be
+        repeated.
         """
         record = instance_key(instance.id)
-        ends = [below(self._mine, instance.id)]
+        held: tuple[Key, ...] = (below(self._mine, instance.id),)
         if instance.correlation is not None:
-            ends.append(place("k", instance.key, instance.correlation))
-        boxes = [place("b", name, instance.address) for name in instance.boxes]
-
-        def finish(tx: Tx) -> list[str]:
-            stored = stored_of(tx.body(record))
-            if stored is None or stored.owner != self.owner:
-                raise _passed_on(instance.id)
-            if stored.running:  # else an earlier attempt landed, and only its reply was lost
-                stored.state, stored.result, stored.error = state.value, result, error
-                tx.put_body(record, encode(stored))
-                for key in ends:
-                    tx.put_body(key, None)
-                for box in boxes:
-                    step_out(tx, box, box_of(tx.body(box)), instance.id)
-            return [each.name for each in stored.inbox]
-
-        unread: list[str] = await self.commit([record, *ends, *boxes], finish)
-        return unread
+            held += (place("k", instance.key, instance.correlation),)
+        boxes = tuple(place("b", name, instance.address) for name in instance.boxes)
+        end = End(instance.id, self.owner, record, held, boxes, state.value, result, error)
+        return self._commit({record, *held, *boxes}, end)
 
     async def load(self, instance_id: str) -> Stored | None:
         """An instance's record."""
@@ -317,13 +291,3 @@ class Journal:
 
         taken: Stored | None = await self.commit([record, theirs, old, new], take)
         return taken
-
-
-def _passed_on(instance_id: str) -> LeaseLost:
-    return LeaseLost(
-        f"instance {instance_id} passed to another engine; this one stops", key=instance_id
-    )
-
-
-def _one(step: steps.Step) -> steps.Flow[Any]:
-    return (yield step)

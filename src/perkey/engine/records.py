@@ -17,8 +17,8 @@ from perkey.store.keys import ENGINE, Key, composite
 from perkey.store.transaction import Tx
 
 
-class Stored(msgspec.Struct):
-    """The record of one instance."""
+class Stored(msgspec.Struct, gc=False):
+    """The record of one instance: what JSON can say, so the garbage collector need not look."""
 
     id: str
     key: str
@@ -45,14 +45,14 @@ class Stored(msgspec.Struct):
         return self.state == "running"
 
 
-class Versions(msgspec.Struct):
+class Versions(msgspec.Struct, gc=False):
     """The record of one process key: its last version number, and what each version was."""
 
     last: int
     digests: dict[str, str]
 
 
-class Box(msgspec.Struct):
+class Box(msgspec.Struct, gc=False):
     """Where a message and the instances that wait for it meet: several may have one address."""
 
     waiting: list[str] = []

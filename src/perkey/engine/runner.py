@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from perkey.engine.facts import Facts
 from perkey.engine.guarded import outside
@@ -18,11 +17,10 @@ from perkey.engine.instances import (
     Delivered,
     Instance,
     InstanceState,
-    Mark,
     ThreadContext,
     timeout_of,
 )
-from perkey.engine.journal import Journal, Tick
+from perkey.engine.journal import Journal
 from perkey.engine.lifecycle import State
 from perkey.engine.mail import Mail
 from perkey.engine.neighbours import Neighbours, missing
@@ -37,7 +35,6 @@ from perkey.errors import (
     NotFound,
     NotSupported,
     OutcomeUnknown,
-    PerkeyError,
     QueueFull,
     StoreError,
     UsageError,
@@ -55,17 +52,6 @@ RETRY_S = 0.25
 """How long to wait before an end that the store did not take is written again, in seconds."""
 
 
-class Begun(NamedTuple):
-    """What a start came to."""
-
-    id: str
-    found: str
-    """Empty if it is new, else which unique key named an earlier one: ``m`` a message id,
-    ``s`` an idempotency key, ``k`` a correlation key."""
-    instance: Instance | None = None
-    """Always there for a new one and for an idempotency key."""
-
-
 class Runner:
     """Every instance that this engine knows."""
 
@@ -78,20 +64,20 @@ class Runner:
         self.facts = facts
         self._running: dict[str, Instance] = {}
         self._finished: OrderedDict[str, Instance] = OrderedDict()
-        self._local = LocalPost(engine.clock, engine.limits, self.find)
-        self.post: Post = self._local
+        self.local = LocalPost(engine.clock, engine.limits, self.find)
+        self.post: Post = self.local
         self.neighbours: Neighbours | None = None
         if journal is not None:
             self.post = mail = Mail(journal, engine.limits)
             tidier = Tidier(journal, engine.limits.kept_s)
             self.neighbours = Neighbours(self, registry, journal, mail, tidier)
-        self._starting = 0
+        self.starting = 0
         """How many are being written to the store, and are not tracked yet."""
         self._pending: dict[str, Instance] = {}
         """Started while the engine was paused, oldest first."""
         self._kept = engine.limits.finished
-        self._asides: set[asyncio.Task[None]] = set()
-        self._idempotent: dict[tuple[str, str], Instance] = {}
+        self.idempotent: dict[tuple[str, str], Instance] = {}
+        """(process, idempotency key) -> the instance for it, as long as that is known here."""
 
     @property
     def durable(self) -> bool:
@@ -111,114 +97,9 @@ class Runner:
 
     # --------------------------------------------------------------------------- starting
 
-    async def start(
-        self,
-        version: Version,
-        variables: dict[str, Any],
-        business_key: str,
-        *,
-        idempotency_key: str | None = None,
-        correlation: str | None = None,
-        trigger: Delivered | None = None,
-        tick: Tick | None = None,
-    ) -> Begun:
-        """Track a new instance and let it run, unless a unique key names an earlier one."""
-        receipt = version.registration
-        mark = trigger.mark if trigger else None
-        unique = None if idempotency_key is None else (receipt.key, idempotency_key)
-        if unique is not None and unique in self._idempotent:
-            known = self._idempotent[unique]
-            return Begun(known.id, "s", known)
-        if variables:
-            codec.encode(variables)
-        if self._pending:
-            self._make_room()
-        instance = Instance(
-            self.engine.clock.token(),
-            receipt.key,
-            receipt.version,
-            variables,
-            business_key,
-            correlation,
-            trigger,
-            self.engine.clock.now_ms(),
-        )
-        if self._journal is not None:
-            found = await self._start_in_store(self._journal, instance, version, unique, mark, tick)
-            if found is not None:
-                return found
-        else:
-            self._check_going()
-            earlier = None if mark is None else self._local.holder(mark)
-            if earlier is not None:
-                return Begun(earlier, "m")
-            if mark is not None or correlation is not None:
-                self._local.began(instance, mark)
-        if unique is not None:
-            instance.unique = unique
-            self._idempotent[unique] = instance
-        self.begin(instance, version)
-        return Begun(instance.id, "", instance)
-
-    async def _start_in_store(
-        self,
-        journal: Journal,
-        instance: Instance,
-        version: Version,
-        unique: tuple[str, str] | None,
-        mark: Mark | None,
-        tick: Tick | None,
-    ) -> Begun | None:
-        """Write it; the earlier one, where there is one."""
-        uniques: dict[str, tuple[str, ...]] = {}
-        if mark is not None:
-            uniques["m"] = mark
-        if unique is not None:
-            uniques["s"] = unique
-        if instance.correlation is not None:
-            uniques["k"] = (instance.key, instance.correlation)
-        self._starting += 1
-        try:
-            started, kind = await journal.start(instance, version.registration, uniques, tick)
-        except (asyncio.CancelledError, OutcomeUnknown):
-            # It may be committed all the same, and then nobody but this engine would run it.
-            self._aside(self._adopt(journal, instance, version))
-            raise
-        finally:
-            self._starting -= 1
-        if kind == "s":
-            return Begun(started, kind, await self._other(journal, started))
-        return Begun(started, kind) if kind else None
-
-    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._asides.add(task)
-        task.add_done_callback(self._asides.discard)
-
-    async def _adopt(self, journal: Journal, instance: Instance, version: Version) -> None:
-        try:
-            if await journal.landed(instance) and self.find(instance.id) is None:
-                self.begin(instance, version)
-        except PerkeyError as error:  # the lease is gone or will be: another engine adopts it
-            self.facts.tell("engine", instance=instance.id, detail=error.code)
-
-    async def _other(self, journal: Journal, instance_id: str) -> Instance:
-        """An instance that exists already, here or at another engine."""
-        found = self.find(instance_id)
-        if found is not None:
-            return found
-        stored = await journal.load(instance_id)
-        if stored is None:
-            raise NotFound(f"instance {instance_id!r} has gone", key=instance_id)
-        return self.find(instance_id) or thaw(stored)
-
-    def _check_going(self) -> None:
-        """Whoever waited for a key's lock may come after the shutdown."""
-        if self._stopping:
-            raise InvalidState(f"the engine is {self.engine.state}", state=str(self.engine.state))
-
     @property
-    def _stopping(self) -> bool:
+    def stopping(self) -> bool:
+        """Whether the engine shuts down, or has."""
         return self.engine.state in (State.STOPPING, State.STOPPED)
 
     def begin(self, instance: Instance, version: Version, detail: str = "") -> None:
@@ -237,9 +118,13 @@ class Runner:
     def _track(self, instance: Instance) -> None:
         instance.elsewhere = False
         self._running[instance.id] = instance
+        if instance.unique is not None:
+            self.idempotent[instance.unique] = instance
 
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         """A paused engine holds back so many starts, and then does what ``when_full`` says."""
+        if not self._pending:
+            return
         limits = self.engine.limits
         if len(self._pending) < limits.buffered or self.engine.state is not State.PAUSED:
             return
@@ -260,7 +145,7 @@ class Runner:
     def _drop(self, instance: Instance, state: InstanceState, error: str = "") -> None:
         """End an instance that has no task of its own; on a store, unless another engine
         is to go on with it."""
-        if self._journal is None or self._stopping:
+        if self._journal is None or self.stopping:
             self._end(instance, state, error=error)
         else:
             closing = self._close(instance, state, error=error)
@@ -294,7 +179,7 @@ class Runner:
                 result = codec.decode(codec.encode(result))
         except asyncio.CancelledError:
             # A durable instance of an engine that stops goes on elsewhere: its record says so.
-            if self._journal is not None and self._stopping:
+            if self._journal is not None and self.stopping:
                 self._end(instance, InstanceState.CANCELLED)
             else:
                 await self._close(instance, InstanceState.CANCELLED)
@@ -322,32 +207,31 @@ class Runner:
         result: Any = None,
         error: str = "",
     ) -> None:
+        """End it; on a store, write that first, however often it takes, unless it has passed on."""
         unread = [each.name for each in instance.inbox]
-        if self._journal is not None:
+        again = False
+        while self._journal is not None:
             try:
-                unread = await self._finish(self._journal, instance, state, result, error)
+                if again:
+                    await asyncio.sleep(RETRY_S)
+                unread = (await self._journal.finish(instance, state, result, error)).result
+                break
+            except asyncio.CancelledError:
+                again = False  # it is ending: whoever cancels it now asks for what is under way
+            except UsageError as bad:  # too large for the store
+                state, result, error = InstanceState.FAILED, None, str(bad)
             except (LeaseLost, InvalidState) as lost:
                 state, result, error = InstanceState.CANCELLED, None, str(lost)
+                break
+            except (StoreError, Busy, OutcomeUnknown) as trouble:
+                self.facts.tell("engine", instance=instance.id, detail=trouble.code)
+                if self.stopping:
+                    state, result, error = InstanceState.CANCELLED, None, f"not stored: {trouble}"
+                    break
+                again = True
         for name in unread:
             self.facts.tell("unread", instance.key, instance.version, instance.id, name)
         self._end(instance, state, result, error)
-
-    async def _finish(
-        self, journal: Journal, instance: Instance, state: InstanceState, result: Any, error: str
-    ) -> list[str]:
-        """Write its end, however often that takes; only a lost lease prevents it."""
-        while True:
-            try:
-                return await journal.finish(instance, state, result, error)
-            except asyncio.CancelledError:
-                continue  # it is ending: whoever cancels it now asks for what is under way
-            except UsageError as bad:  # too large for the store
-                state, result, error = InstanceState.FAILED, None, str(bad)
-            except (StoreError, Busy, OutcomeUnknown) as trouble:
-                self.facts.tell("engine", instance=instance.id, detail=trouble.code)
-                if self._stopping:
-                    raise LeaseLost(f"not stored: {trouble}", key=instance.id) from trouble
-                await asyncio.sleep(RETRY_S)
 
     def _end(
         self, instance: Instance, state: InstanceState, result: Any = None, error: str = ""
@@ -356,7 +240,7 @@ class Runner:
         if self._pending:
             self._pending.pop(instance.id, None)
         if instance.correlation is not None:
-            self._local.ended(instance)
+            self.local.ended(instance)
         self._finished[instance.id] = instance
         if len(self._finished) > self._kept:
             self._forget(next(iter(self._finished)))
@@ -401,7 +285,7 @@ class Runner:
                     return await self._give_up(instance, name, step)
         finally:
             instance.arrived = None
-            self._local.leave(instance, name)
+            self.local.leave(instance, name)
 
     async def _give_up(self, instance: Instance, name: str, step: str) -> Delivered | None:
         came = await self.post.give_up(instance, name, step)
@@ -431,7 +315,7 @@ class Runner:
         asked: set[str] = set()
         while True:
             others = [each for each in self._running.values() if each.task is not me]
-            if not others and not self._starting:
+            if not others and not self.starting:
                 return []
             for instance in others:
                 if cancel and instance.id not in asked:
@@ -463,7 +347,10 @@ class Runner:
             return found
         if self._journal is None or not _is_id(instance_id):
             raise NotFound(f"there is no instance {instance_id!r:.80}", key=instance_id)
-        return await self._other(self._journal, instance_id)
+        stored = await self._journal.load(instance_id)
+        if stored is None:
+            raise NotFound(f"instance {instance_id!r} has gone, or never was", key=instance_id)
+        return self.find(instance_id) or thaw(stored)  # taken over meanwhile
 
     async def page(self, after: str, limit: int) -> list[Instance]:
         """Up to ``limit`` instances behind that id, in the order of their records."""
@@ -495,7 +382,7 @@ class Runner:
     def _forget(self, instance_id: str) -> None:
         gone = self._finished.pop(instance_id)
         if gone.unique is not None:
-            del self._idempotent[gone.unique]
+            self.idempotent.pop(gone.unique, None)
 
 
 def _is_id(text: str) -> bool:

@@ -101,3 +101,8 @@ class Emit:
 
 
 Step = Transact | Read | Scan | History | Call | Attend | Sleep | Now | Random | Token | Emit
+
+
+def alone(step: Step) -> Flow[Any]:
+    """The flow of one step; its result is the step's answer."""
+    return (yield step)
