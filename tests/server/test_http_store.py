@@ -17,6 +17,7 @@ from perkey import AsyncStore, Documents, Leases, Ledger, Limits, Once, Store, e
 from perkey.cli import exits, main
 from perkey.clock import SYSTEM
 from perkey.errors import Forbidden, StoreUnavailable, Unauthorised, UsageError
+from perkey.observe import events
 from perkey.server import identity
 from perkey.store import transfer
 from perkey.store.backends import http_wire as wire
@@ -95,6 +96,35 @@ def test_nobody_signs_as_somebody_else(guarded: Guarded) -> None:
     with perkey.open(guarded.url("boss")) as store:
         store.put("signed", 2, overwrite=True, by="boss/x")
         assert store.get("signed").by == "boss/x"
+
+
+def test_what_a_write_returns_is_what_is_stored(guarded: Guarded) -> None:
+    """Its author as well, which is for the server to say; also when it has to be tried again."""
+    heard: list[object] = []
+    with perkey.open(guarded.url("worker")) as store, perkey.open(guarded.url("boss")) as other:
+        store.observe(heard.append)
+        for by, stored in (("", "worker"), ("me", "worker/me"), ("worker/me", "worker/me")):
+            written = store.put("told", by, overwrite=True, by=by)
+            assert written.by == stored
+            assert written == store.get("told")
+            assert [each.by for each in heard if isinstance(each, events.Committed)] == [stored]
+            heard.clear()
+        with pytest.raises(UsageError, match="at most 200 characters"):
+            store.put("told", 2, overwrite=True, by="x" * 199)
+        seen: list[int] = []
+
+        def add(value: int) -> int:
+            if not seen:
+                other.put("told", 10, overwrite=True)
+            seen.append(value)
+            return value + 1
+
+        store.put("told", 1, overwrite=True)
+        written = Documents(store).update("told", add, by="me")
+        assert seen == [1, 10]
+        assert (written.by, written.value) == ("worker/me", 11)
+        assert written == Documents(store).get("told")
+        assert store.transact("told", lambda tx: tx.by, by="me") == "worker/me"
 
 
 @pytest.mark.parametrize("name", ["worker", "agent", "reader"])

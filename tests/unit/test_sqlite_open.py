@@ -166,6 +166,26 @@ def test_a_missing_folder_is_told(tmp_path: Path) -> None:
         perkey.open(f"sqlite:///{tmp_path}/nowhere/work.db")
 
 
+def test_a_relative_path_that_looks_absolute_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``sqlite:///var/lib/app.db`` is a path below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    hint = "below the working directory, four an absolute one: sqlite:////var/lib/app.db"
+    with pytest.raises(perkey.StoreUnavailable) as gone:
+        perkey.open("sqlite:///var/lib/app.db")
+    assert str(gone.value).startswith("var/lib/app.db cannot be created: its folder does not exist")
+    assert str(gone.value).endswith(hint)
+    with pytest.raises(perkey.StoreUnavailable, match="there is no store at") as gone:
+        perkey.open("sqlite:///var/lib/app.db?create=false")
+    assert str(gone.value).endswith(hint)
+    for clear in (f"sqlite:///{tmp_path}/no/app.db", "sqlite:///app.db?create=false"):
+        with pytest.raises(perkey.StoreUnavailable) as gone:
+            perkey.open(clear)
+        assert "slashes" not in str(gone.value)
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_folder_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(perkey.StoreUnavailable, match="found a folder"):
         perkey.open(f"sqlite:///{tmp_path}")

@@ -17,6 +17,7 @@ from typing import Any
 
 from perkey.clock import Clock, secret
 from perkey.errors import Forbidden, Unauthorised, UsageError
+from perkey.store.backends.http_wire import author
 
 ROLES = ("read", "write", "admin")
 """Each includes those before it."""
@@ -66,10 +67,7 @@ class Caller:
 
     def author(self, claimed: str) -> str:
         """Who a write is by: the token's name, and what the caller adds behind a slash."""
-        if not self.name or claimed == self.name or claimed.startswith(f"{self.name}/"):
-            by = claimed
-        else:
-            by = f"{self.name}/{claimed}" if claimed else self.name
+        by = author(self.name, claimed)
         if len(by) > MAX_BY:
             raise UsageError(f"expected an author of at most {MAX_BY} characters, found {len(by)}")
         return by

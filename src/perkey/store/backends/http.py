@@ -55,6 +55,9 @@ class HttpBackend:
     # ------------------------------------------------------------------------ writing
 
     def apply(self, batch: Batch) -> list[Outcome]:
+        # The server signs what it is given.  So do we, or callers would be told another author.
+        for transaction in batch.transactions:
+            transaction.by = wire.author(self._about.by, transaction.by)
         return self._optimistic.apply(batch)
 
     def look(self, keys: Sequence[Key]) -> tuple[list[Record | None], int]:

@@ -26,6 +26,14 @@ def _plain(value: Any) -> str:
     raise TypeError(f"expected what these messages hold, found {type(value).__name__}")
 
 
+def author(name: str, claimed: str) -> str:
+    """Who a write is by to a server that knows its caller as ``name``, "" where it knows nobody:
+    that name, and behind a slash whom the caller claims to write for."""
+    if not name or claimed == name or claimed.startswith(f"{name}/"):
+        return claimed
+    return f"{name}/{claimed}" if claimed else name
+
+
 class About(msgspec.Struct, frozen=True):
     """What the server's store is and allows."""
 

@@ -129,6 +129,16 @@ def _read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
+def _slashes(path: str) -> str:
+    """What to add where a path may have been meant to begin at the root."""
+    if path.startswith("/") or "/" not in path:
+        return ""
+    return (
+        "; three slashes begin a path below the working directory, four an absolute one: "
+        f"sqlite:////{path}"
+    )
+
+
 def _check_file(wanted: Options) -> None:
     """Refuse what is no store of ours, through a connection that cannot change it."""
     path = Path(wanted.path)
@@ -137,7 +147,9 @@ def _check_file(wanted: Options) -> None:
     if not wanted.create and not (path.exists() and path.stat().st_size):
         raise no_store(wanted.path)
     if not path.parent.is_dir():
-        raise StoreUnavailable(f"{wanted.path} cannot be created: its folder does not exist")
+        raise StoreUnavailable(
+            f"{wanted.path} cannot be created: its folder does not exist{_slashes(wanted.path)}"
+        )
     for needed in (path.parent, path) if path.exists() else (path.parent,):
         if not os.access(needed, os.W_OK):
             raise StoreError(
@@ -161,7 +173,7 @@ def no_store(path: str) -> StoreUnavailable:
     """The refusal to make a store where one was only to be used."""
     return StoreUnavailable(
         f"there is no store at {path}, and nothing was made there; check the path, or make "
-        "one with create=true in the URL",
+        f"one with create=true in the URL{_slashes(path)}",
         missing=path,
     )
 
