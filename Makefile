@@ -62,7 +62,7 @@ bench: $(BENCH_STAMP)
 	@$(BIN)/python -m benchmarks.$(NAME) $(BENCH_ARGS)
 
 mutants: $(STAMP)
-	@$(BIN)/python tools/mutants.py $(MUTANTS_ARGS)
+	@$(BIN)/python -m tools.mutants $(MUTANTS_ARGS)
 
 docs: $(DOCS_STAMP)
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
