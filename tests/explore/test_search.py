@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from typing import Any
 
 import msgspec
@@ -93,6 +94,19 @@ def test_a_search_that_stopped_early_is_never_green(limits: Any) -> None:
         result.assert_holds()
     with pytest.raises(ExplorationFailed, match="incomplete"):
         result.assert_nothing_found()
+
+
+def test_a_busy_machine_stops_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ``seconds`` are the processor's: those that others use up do not count."""
+    days = itertools.count(step=86_400.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(days))
+    for mode in ("all", "random"):
+        result = explore(Counter, [Counter.atomic] * 3, check=lambda c: c.value == 3, mode=mode)
+        assert result.incomplete == ""
+        assert result.seconds >= 86_400.0
+    monkeypatch.setattr(time, "process_time", lambda: next(days))
+    late = explore(Counter, [Counter.atomic] * 3, seconds=3_600.0)
+    assert late.verdict == "incomplete: not done after 3600 s of processor time"
 
 
 def test_a_scenario_without_a_choice_proves_nothing() -> None:

@@ -99,6 +99,7 @@ def explore(
 ) -> Any:
     """Run the scenario under every schedule within the budgets; see ``perkey.testing``.
 
+    The search stops, and is not green, after ``seconds`` of processor time or ``limit`` states.
     ``mode="random"`` or ``"pct"`` draws ``runs`` random schedules from ``seed`` instead.
 
     Without a scenario it is a decorator, ``@explore(failures=1)``, that makes a test of one;

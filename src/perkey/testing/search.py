@@ -51,7 +51,7 @@ class Search:
     def explore(self) -> None:
         """Search until nothing is left, a schedule fails, or a limit is reached."""
         result, path = self.result, self.path
-        deadline = time.monotonic() + self.seconds
+        deadline = time.process_time() + self.seconds
         while True:
             self._one_run()
             result.schedules += 1
@@ -64,8 +64,8 @@ class Search:
             if result.states > self.limit:
                 result.incomplete = f"more than {self.limit:,} states"
                 return
-            if time.monotonic() > deadline:
-                result.incomplete = f"not done after {self.seconds:g} s"
+            if time.process_time() > deadline:
+                result.incomplete = f"not done after {self.seconds:g} s of processor time"
                 return
             path[-1].index += 1
             if result.schedules % COLLECT_EVERY == 0:

@@ -17,14 +17,14 @@ SECONDS = 3.0
 def shrink(program: Program, moves: list[Move], violation: Violation) -> list[Move]:
     """A schedule that fails in the same way and is no larger in any respect tried."""
     best = attempt(program, moves, violation) or moves
-    deadline = time.monotonic() + SECONDS
+    deadline = time.process_time() + SECONDS
     attempts = 0
     better = True
     while better:
         better = False
         for candidate in _candidates(best):
             attempts += 1
-            if attempts > ATTEMPTS or time.monotonic() > deadline:
+            if attempts > ATTEMPTS or time.process_time() > deadline:
                 return best
             found = attempt(program, candidate, violation)
             if found is not None and cost(found) < cost(best):

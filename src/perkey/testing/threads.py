@@ -24,7 +24,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from time import monotonic
+from time import monotonic, process_time
 from types import ModuleType
 from typing import Any, TypedDict, Unpack, overload
 
@@ -90,6 +90,7 @@ def explore_threads(
     Callers that are the same function are started in one order only; if your check tells them
     apart, pass ``symmetric=False``.  Every line of the modules in ``lines`` is a switch point
     too, and every bytecode of those in ``opcodes``, which finds races on bare memory.
+    The search stops, and is not green, after ``seconds`` of processor time or ``limit`` runs.
 
     Without a setup it is a decorator, ``@explore_threads()``, that makes a test of a scenario
     that yields its callers; ``expect="fails"`` (or a kind of failure) is for planted bugs.
@@ -105,7 +106,7 @@ def explore_threads(
         check = functools.partial(finish, ended=None)
     search = _Search(setup, callers, check, raises, max_moves, symmetric, Grain(lines, opcodes))
     result = Result(names(callers), {"preemptions": preemptions}, pruned=False)
-    started = monotonic()
+    started, end = monotonic(), process_time() + seconds
     if replay is not None:
         result.mode = "replay"
         if re.fullmatch(r"t\d+\.[\d-]*", replay) is None:
@@ -116,7 +117,7 @@ def explore_threads(
         session.note(result)
         return result
     for bound in range(preemptions + 1):
-        search.exhaust(bound, result, limit, started + seconds)
+        search.exhaust(bound, result, limit, end)
         if result.failure is not None or result.incomplete:
             break
     result.seconds = monotonic() - started
@@ -164,8 +165,8 @@ class _Search:
             if result.schedules >= limit:
                 result.incomplete = f"the limit of {limit:,} schedules was reached"
                 return
-            if monotonic() > end:
-                result.incomplete = "the time was up"
+            if process_time() > end:
+                result.incomplete = "the processor time was up"
                 return
             made = self.run(choices, bound, result)
             if result.failure is not None:
