@@ -102,3 +102,52 @@ async def test_a_gap_of_the_feed_is_told_to_those_before_it(
     assert ([each.version for each in page.records], page.gap, page.live) == ([10], False, True)
     feed.stop()
     await feed.ended()
+
+
+async def test_without_a_stream_a_commit_wakes_nobody(store: perkey.AsyncStore) -> None:
+    feed, _ = await begun(store)
+    await feed.catch_up()
+    await asyncio.sleep(0)
+    feed._awake.clear()
+    await store.put("k", 1, create=True)
+    assert not feed._awake.is_set()
+    waker = asyncio.Event()
+    feed.join(waker)
+    assert feed._awake.is_set(), "what was committed before must be seen now"
+    async with asyncio.timeout(60):
+        await waker.wait()
+    assert feed.seen == 1
+    feed._awake.clear()
+    await store.put("k", 2, if_match=1)
+    async with asyncio.timeout(60):
+        while feed.seen != 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    feed.stop()
+    await feed.ended()
+
+
+async def test_catching_up_takes_in_all_that_is_committed(
+    store: perkey.AsyncStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perkey.server.feed.PAGE", 2)
+    feed, _ = await begun(store)
+    for n in range(7):
+        await store.put("k", n, overwrite=True)
+    await feed.catch_up()
+    assert feed.seen == 7
+    feed.stop()
+    await feed.ended()
+    await store.close()
+    await feed.catch_up()  # a store that is closed has nothing more to say
+
+
+async def test_the_ring_holds_no_values(store: perkey.AsyncStore) -> None:
+    feed, start = await begun(store)
+    await store.put("k", "x" * 10_000, create=True)
+    await store.delete("k")
+    await feed.catch_up()
+    told = (await feed.after(start)).records
+    assert [(each.version, each.deleted) for each in told] == [(1, False), (2, True)]
+    assert all(not each.body for each in feed.latest())
+    feed.stop()
+    await feed.ended()

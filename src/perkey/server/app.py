@@ -27,7 +27,7 @@ from perkey.server import (
     processes,
     records,
 )
-from perkey.server.calls import Call, parse_query
+from perkey.server.calls import Call, Lines, by_name, parse_query
 from perkey.server.hosting import NAME, Hosted, Processes
 from perkey.server.pages import refused, session
 from perkey.server.refusals import (
@@ -207,7 +207,7 @@ class Application:
         try:
             route, call = self._admitted(scope)
             path = route.path
-            call.body = await self._body(scope, receive, buffered)
+            call.body = await self._body(call.lines, receive, buffered)
             arrived = True
             call.receive, call.send, call.release = receive, stream, slot.release
             response = await self._replaying.answer(route, call)
@@ -234,7 +234,9 @@ class Application:
         if stream.begun:
             # Its head is out, so no other may follow; the server closes what was not ended.
             return None
-        return await _send(response, scope, send, close=not arrived and _has_body(scope))
+        return await _send(
+            response, scope, send, close=not arrived and _has_body(by_name(scope["headers"]))
+        )
 
     def _refused(self, error: PerkeyError, scope: Scope) -> Response:
         """A problem for programs; a page for who asked for one."""
@@ -252,35 +254,35 @@ class Application:
             raise HeadersTooLarge(
                 f"expected at most {settings.head_lines} header lines, found {len(headers)}"
             )
-        host = _check_host(headers, settings)
+        lines = by_name(headers)
+        host = _check_host(lines, settings)
         if scope["method"] not in SAFE:
-            _check_origin(headers, host)
+            _check_origin(lines, host)
         route, params = self.table.find(scope["method"], _raw_path(scope))
-        call = Call(scope, self.services, params)
+        call = Call(scope, self.services, params, lines=lines)
         if route.page and scope["method"] not in SAFE:
             session.check_form(scope)
         if route.role is not None and route.page:
             call.caller = session.caller(scope, self.services.tokens)
             call.caller.need(route.role)
         elif route.role is not None:
-            given = [value for name, value in headers if name == b"authorization"]
-            call.caller = self.services.tokens.caller(given)
+            call.caller = self.services.tokens.caller(lines.get(b"authorization", ()))
             call.caller.need(route.role)
         call.query = parse_query(scope["query_string"], route.query)
         if route.role == "write":
             _ = call.write  # an author that cannot be read is refused, whoever looks at it
         return route, call
 
-    async def _body(self, scope: Scope, receive: Receive, buffered: list[int]) -> bytes:
+    async def _body(self, lines: Lines, receive: Receive, buffered: list[int]) -> bytes:
         """The whole body, within all limits."""
         settings = self.services.settings
-        length = next((v for n, v in scope["headers"] if n == b"content-length"), None)
-        if length is not None and length.isdigit():
+        length = lines.get(b"content-length", [b""])[0]
+        if length.isdigit():
             if int(length) > settings.body_bytes:
                 raise _too_long(settings, int(length))
             if length == b"0":
                 return b""
-        elif not _has_body(scope):
+        elif not _has_body(lines):
             return b""
         chunks: list[bytes] = []
         try:
@@ -319,39 +321,38 @@ def _too_long(settings: Settings, found: int) -> LimitExceeded:
     )
 
 
-def _has_body(scope: Scope) -> bool:
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
-        for name, value in scope["headers"]
-    )
+def _has_body(lines: Lines) -> bool:
+    lengths = lines.get(b"content-length", ())
+    return b"transfer-encoding" in lines or any(each != b"0" for each in lengths)
 
 
-def _check_host(headers: Sequence[tuple[bytes, bytes]], settings: Settings) -> str:
-    hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+def _check_host(lines: Lines, settings: Settings) -> str:
+    hosts = lines.get(b"host", ())
     if len(hosts) != 1:
         raise BadRequest(f"expected one Host header, found {len(hosts)}")
-    name, _, port = hosts[0].rpartition(":")
+    host = hosts[0].decode("latin-1")
+    name, _, port = host.rpartition(":")
     if not name or not port.isdigit():
-        name = hosts[0]
+        name = host
     if not settings.knows(name):
         raise WrongHost(
             f"this server does not serve the host {name!r:.80}; start it with --allow-host NAME "
             "if it should"
         )
-    return hosts[0]
+    return host
 
 
-def _check_origin(headers: Sequence[tuple[bytes, bytes]], host: str) -> None:
+def _check_origin(lines: Lines, host: str) -> None:
     """A browser names the page that sent a write; only this server's own pages may.
 
     Programs other than browsers send neither header and pass.
     """
-    for name, value in headers:
-        if name == b"origin":
-            origin = value.decode("latin-1").partition("://")[2]
-            if origin.lower() != host.lower():
-                raise CrossOrigin(f"expected a page of {host!r:.80}, found {value!r:.80}")
-        elif name == b"sec-fetch-site" and value not in (b"same-origin", b"none"):
+    for value in lines.get(b"origin", ()):
+        origin = value.decode("latin-1").partition("://")[2]
+        if origin.lower() != host.lower():
+            raise CrossOrigin(f"expected a page of {host!r:.80}, found {value!r:.80}")
+    for value in lines.get(b"sec-fetch-site", ()):
+        if value not in (b"same-origin", b"none"):
             raise CrossOrigin("a page of another site may not write here")
 
 

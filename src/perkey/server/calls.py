@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Lines = dict[bytes, list[bytes]]
+"""The header lines of a request by their name."""
+
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _WHOLE = re.compile(r"[0-9]{1,19}")
 JSON = "application/json"
@@ -37,6 +40,17 @@ def decoded(raw: bytes) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
         raise BadRequest("expected percent-encoded UTF-8 in the path and the query") from None
+
+
+def by_name(headers: Iterable[tuple[bytes, bytes]]) -> Lines:
+    """Header lines by their name, each name's in order; ASGI gives names in lower case."""
+    found: Lines = {}
+    for name, value in headers:
+        if name in found:
+            found[name].append(value)
+        else:
+            found[name] = [value]
+    return found
 
 
 async def _nothing() -> Message:
@@ -64,9 +78,13 @@ class Call:
     release: Callable[[], None] = lambda: None
     """A stream calls it once it is let in: it is no request that is being worked on any more."""
 
-    _lines: dict[str, list[bytes]] | None = None
-    """The header lines by name, once somebody looked."""
+    lines: Lines = field(default_factory=dict)
+    """The header lines by name."""
     _write: Write | None = None
+
+    def __post_init__(self) -> None:
+        if not self.lines:
+            self.lines = by_name(self.scope["headers"])
 
     @property
     def method(self) -> str:
@@ -76,11 +94,7 @@ class Call:
 
     def headers(self, name: str) -> list[str]:
         """The values of all header lines of this name, in order."""
-        if self._lines is None:
-            self._lines = {}
-            for each, value in self.scope["headers"]:
-                self._lines.setdefault(each.decode("latin-1"), []).append(value)
-        found = self._lines.get(name)
+        found = self.lines.get(name.encode("latin-1"))
         return [value.decode("latin-1").strip(" \t") for value in found] if found else []
 
     def header(self, name: str) -> str | None:
@@ -141,9 +155,8 @@ class Call:
     def preferences(self) -> dict[str, str]:
         """What the ``Prefer`` headers ask for, RFC 7240; the first of each name counts."""
         found: dict[str, str] = {}
-        if not self.headers("prefer"):
-            return found
-        for part in ",".join(self.headers("prefer")).split(","):
+        given = self.headers("prefer")
+        for part in ",".join(given).split(",") if given else ():
             name, _, value = part.partition(";")[0].partition("=")
             if name.strip():
                 found.setdefault(name.strip().lower(), value.strip().strip('"').lower())
@@ -156,6 +169,8 @@ class Call:
         given = self.header("content-type")
         if given is None and missing:
             return missing
+        if given in known:
+            return given
         kind, _, parameters = (given or "").partition(";")
         kind = kind.strip().lower()
         charset = re.search(r'charset="?([^";]*)', parameters, re.IGNORECASE)

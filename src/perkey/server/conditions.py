@@ -7,8 +7,9 @@ A document's strong tag is its version in quotes.  The tag of a compressed reply
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+
+import msgspec
 
 from perkey.errors import Conflict
 from perkey.server.refusals import BadRequest
@@ -20,8 +21,7 @@ _EMPTY = re.compile(r"[ \t]*")
 _VERSION = re.compile(r"[1-9][0-9]{0,18}")
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(msgspec.Struct, frozen=True):
     """One entity tag of a condition."""
 
     opaque: str
@@ -34,8 +34,7 @@ class Tag:
         return int(number) if _VERSION.fullmatch(number) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Tags:
+class Tags(msgspec.Struct, frozen=True):
     """The value of one condition: ``*``, or a list of tags."""
 
     anything: bool = False
@@ -45,21 +44,23 @@ class Tags:
         """The versions that its strong tags name: weak ones never match."""
         return frozenset(v for t in self.tags if not t.weak and (v := t.version) is not None)
 
-    def weak(self) -> frozenset[int]:
-        """The versions that its tags name, weak ones included."""
-        return frozenset(v for t in self.tags if (v := t.version) is not None)
+    def names(self, version: int, *, weak: bool) -> bool:
+        """Whether one of its tags is that of ``version``; a weak one only where it may be."""
+        wanted = str(version)
+        return any(
+            each.opaque.removesuffix(GZIP) == wanted for each in self.tags if weak or not each.weak
+        )
 
 
-def parse(name: str, lines: Iterable[str]) -> Tags | None:
+def parse(name: str, lines: Sequence[str]) -> Tags | None:
     """The tags in all header lines of this name; None without a line.
 
     Raises ``BadRequest`` for what the grammar does not know: guessing what an unreadable
     condition meant would drop it.
     """
-    given = list(lines)
-    if not given:
+    if not lines:
         return None
-    text = ",".join(given)
+    text = ",".join(lines)
     if text.strip(" \t") == "*":
         return Tags(anything=True)
     tags: list[Tag] = []
@@ -82,8 +83,7 @@ def parse(name: str, lines: Iterable[str]) -> Tags | None:
     return Tags(tags=tuple(tags))
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """What a request demands of the current version; ``If-Match`` is looked at first."""
 
     match: Tags | None = None
@@ -107,7 +107,7 @@ class Condition:
             return
         if self.none_match.anything:
             raise self._conflict(key, head, "nothing there")
-        if head.version in self.none_match.weak():
+        if self.none_match.names(head.version, weak=True):
             raise self._conflict(key, head, f"a version other than {head.version}")
 
     def check_match(self, key: str, head: Record | None) -> None:
@@ -115,15 +115,15 @@ class Condition:
         if self.match is None:
             return
         live = head is not None and not head.deleted
-        met = live and (self.match.anything or _version(head) in self.match.strong())
-        if not met:
-            raise self._conflict(key, head, _wanted(self.match))
+        match = self.match
+        if not (live and (match.anything or match.names(_version(head), weak=False))):
+            raise self._conflict(key, head, _wanted(match))
 
     def unchanged(self, version: int) -> bool:
         """Whether a read of ``version`` is to be answered 304."""
         if self.none_match is None:
             return False
-        return self.none_match.anything or version in self.none_match.weak()
+        return self.none_match.anything or self.none_match.names(version, weak=True)
 
     def _conflict(self, key: str, head: Record | None, wanted: str) -> Conflict:
         found = "nothing"

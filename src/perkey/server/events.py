@@ -92,9 +92,12 @@ class _Stream:
         gone.add_done_callback(lambda task: self._waker.set())
         self._feed.join(self._waker)
         try:
+            # Before its head is out: what the client writes once it has seen that is told.
+            await self._feed.catch_up()
+            start = self._feed.cursor
             await self._call.send({"type": "http.response.start", "status": 200,
                                    "headers": [*HEADERS, *ALWAYS]})  # fmt: skip
-            async for text in self._texts(gone):
+            async for text in self._texts(start, gone):
                 async with asyncio.timeout(settings.event_send_s):
                     await self._send(text)
             await self._send(b"", more=False)
@@ -111,9 +114,8 @@ class _Stream:
         while (await self._call.receive())["type"] != "http.disconnect":
             pass
 
-    async def _texts(self, gone: asyncio.Future[None]) -> AsyncIterator[bytes]:
+    async def _texts(self, cursor: str, gone: asyncio.Future[None]) -> AsyncIterator[bytes]:
         feed = self._feed
-        cursor = feed.cursor
         yield b"retry: %d\n\n" % RETRY_MS
         if self._last:
             try:

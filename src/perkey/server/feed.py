@@ -4,6 +4,8 @@ One task follows the store and keeps the latest changes in a ring.  A stream has
 could overflow: it stands at a cursor and pulls.  Where its cursor is in the ring it reads from
 there; where it is not, because it is slow or comes back after a while, it reads the store, and
 is told of a gap only where retention dropped what it had not seen.
+
+While there is no stream, a commit wakes nobody: the store is looked at a few times a second.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
+
+import msgspec
 
 from perkey.errors import PerkeyError, StoreClosed, UsageError
 from perkey.flows import steps
@@ -45,6 +49,7 @@ class Feed:
         """Cursor -> the number of the change right before it."""
         self._wakers: set[asyncio.Event] = set()
         self._awake = asyncio.Event()
+        self._looking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self.epoch = ""
         self.cursor = ""
@@ -61,11 +66,12 @@ class Feed:
         self.cursor = await self._store.core.read_async(lambda each: each.cursor(self._prefix))
         self._looked = self.cursor
         self._numbers[self.cursor] = 0
-        loop, awake = asyncio.get_running_loop(), self._awake
+        loop, awake, wakers = asyncio.get_running_loop(), self._awake, self._wakers
 
         def committed(_: None) -> None:
-            with suppress(RuntimeError):  # that loop is closed, and the feed with it
-                loop.call_soon_threadsafe(awake.set)
+            if wakers:
+                with suppress(RuntimeError):  # that loop is closed, and the feed with it
+                    loop.call_soon_threadsafe(awake.set)
 
         undo = self._store.core.on_commit(self, committed)
         self._task = asyncio.create_task(self._follow())
@@ -87,14 +93,10 @@ class Feed:
         while not self.stopping:
             self._awake.clear()
             try:
-                page = await self._read(self._looked)
+                live = await self._look()
             except StoreClosed:
                 return
-            except PerkeyError as error:
-                _log.warning("the event feed cannot read the store, it tries again: %s", error)
-                page = Page([], [], self._looked)
-            self._take(page)
-            if not page.live:
+            if not live:
                 continue
             try:
                 async with asyncio.timeout(POLL_S):
@@ -102,12 +104,31 @@ class Feed:
             except TimeoutError:
                 continue
 
+    async def _look(self) -> bool:
+        """Take in the next page; whether it was the last for now."""
+        async with self._looking:
+            try:
+                page = await self._read(self._looked)
+            except StoreClosed:
+                raise
+            except PerkeyError as error:
+                _log.warning("the event feed cannot read the store, it tries again: %s", error)
+                return True
+            self._take(page)
+            return page.live
+
+    async def catch_up(self) -> None:
+        """Take in all that is committed by now, where the store can be read."""
+        with suppress(StoreClosed):
+            while not await self._look():
+                pass
+
     def _take(self, page: Page) -> None:
         if page.gap:
             self._begin_again(page.cursor)
         self._looked = page.cursor
         for record, cursor in zip(page.records, page.cursors, strict=True):
-            self._ring.append((cursor, record))
+            self._ring.append((cursor, _without_value(record)))
             self._numbers[cursor] = self._first + len(self._ring) - 1
         if page.records:
             self.cursor = page.cursors[-1]
@@ -140,6 +161,7 @@ class Feed:
     def join(self, waker: asyncio.Event) -> None:
         """Set ``waker`` at each new change, and when the feed stops."""
         self._wakers.add(waker)
+        self._awake.set()  # while there was none, commits woke nobody
 
     def leave(self, waker: asyncio.Event) -> None:
         """Undo ``join``."""
@@ -156,7 +178,7 @@ class Feed:
         return self._first + len(self._ring) - 1
 
     def latest(self) -> list[Record]:
-        """The changes in the ring, newest first."""
+        """The changes in the ring, newest first, without their values."""
         return [record for _, record in reversed(self._ring)]
 
     def identified(self, cursor: str) -> str:
@@ -190,6 +212,11 @@ class Feed:
         cursors = [each for each, _ in found]
         end = cursors[-1] if cursors else cursor
         return Page([record for _, record in found], cursors, end, live=end == self.cursor)
+
+
+def _without_value(record: Record) -> Record:
+    """What streams tell of a record: the ring must not hold thousands of large values."""
+    return record if record.body is None else msgspec.structs.replace(record, body=b"", ops="")
 
 
 def _epoch(fresh: str) -> steps.Flow[str]:

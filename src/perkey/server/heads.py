@@ -13,12 +13,21 @@ from perkey.server.settings import Settings
 
 
 class Guarded(HttpToolsProtocol):
-    """Ends a connection whose request line and headers are too many, too long or too slow."""
+    """Ends a connection whose request line and headers are too many, too long or too slow.
+
+    A head mostly comes whole, in one piece of data, and is looked at once it is complete; only
+    one that comes in several pieces is counted and timed on its way.
+    """
 
     settings: Settings
+    url = b""
     _timer: asyncio.TimerHandle | None = None
-    _size = 0
-    _lines = 0
+    _arriving = True
+    """Whether a head is waited for, or has begun and is not complete."""
+    _begins = True
+    """Whether it began in this piece of data, whose length may be that of a body before it."""
+    _received = 0
+    """How many bytes of it came in later pieces: the parser shows a line only when it ends."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -30,26 +39,22 @@ class Guarded(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._size = self._lines = 0
-        self._wait_for_head()
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._size += len(url)
-        self._check()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        self._lines += 1
-        self._size += len(name) + len(value) + 4
-        self._check()
+        self._arriving = self._begins = True
+        self._received = 0
 
     def data_received(self, data: bytes) -> None:
-        if not self.transport.is_closing():
-            super().data_received(data)
+        if self.transport.is_closing():
+            return
+        self._begins = False
+        super().data_received(data)
+        if self._arriving and not self.transport.is_closing():
+            self._received += 0 if self._begins else len(data)
+            self._check()
+            self._wait_for_head()
 
     def on_headers_complete(self) -> None:
         self._head_arrived()
+        self._check()
         if not self.transport.is_closing():
             super().on_headers_complete()
 
@@ -57,12 +62,19 @@ class Guarded(HttpToolsProtocol):
         """The server stops: an event stream whose reader does not read cannot end by itself."""
         super().shutdown()
         stuck = self.flow.write_paused and self.scope is not None
-        if stuck and self.scope["path"].endswith("/v1/events"):
+        if stuck and self.scope.get("path", "").endswith("/v1/events"):
             self.transport.abort()
 
+    def send_400_response(self, msg: str) -> None:
+        """Also called where the rest of a request that was refused cannot be read."""
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
     def _check(self) -> None:
-        too_many = self._lines > self.settings.head_lines
-        if (too_many or self._size > self.settings.head_bytes) and not self.transport.is_closing():
+        """Refuse a head, or what has come of it, that is beyond a limit."""
+        lines, limits = self.headers or (), self.settings
+        size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in lines])
+        if max(size, self._received) > limits.head_bytes or len(lines) > limits.head_lines:
             self._refuse()
 
     def _refuse(self) -> None:
@@ -83,6 +95,7 @@ class Guarded(HttpToolsProtocol):
             self._timer = self.loop.call_later(self.settings.head_s, self._too_slow)
 
     def _head_arrived(self) -> None:
+        self._arriving = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

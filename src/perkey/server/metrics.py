@@ -29,7 +29,9 @@ class Meters:
     def count(self, method: str, path: str, status: int, seconds: float) -> None:
         """A request was answered."""
         self.requests[method, path, status] += 1
-        row = self.buckets.setdefault(path, [0] * (len(BUCKETS) + 1))
+        row = self.buckets.get(path)
+        if row is None:
+            row = self.buckets[path] = [0] * (len(BUCKETS) + 1)
         row[bisect_left(BUCKETS, seconds)] += 1
         self.seconds[path] += seconds  # type: ignore[assignment]  # a Counter of floats
 

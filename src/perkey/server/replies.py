@@ -7,6 +7,7 @@ import gzip
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -57,7 +58,14 @@ def tag(version: int) -> str:
 
 def moment(at: int) -> str:
     """A store's time as RFC 3339."""
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")
+    seconds, thousandths = divmod(at, 1000)
+    return f"{_second(seconds)}.{thousandths:03}+00:00"
+
+
+@lru_cache(maxsize=128)
+def _second(at: int) -> str:
+    """All but the fraction: the answers of one second share it."""
+    return datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat()
 
 
 def version_of(record: Record, *, value: bool = False, merged: bool = False) -> Version:

@@ -52,46 +52,61 @@ class Route:
         return self.path[1:].split("/")
 
 
+class _Place:
+    """One path of the table, and its routes by method."""
+
+    def __init__(self, segments: Sequence[str]) -> None:
+        numbered = [*enumerate(segments)]
+        self.named = [(n, text[1:-1]) for n, text in numbered if text.startswith("{")]
+        """Which of its segments are variable, and what they are called."""
+        # The first is looked up already, as is the second where it is no variable.
+        self._fixed = [(n, text.encode()) for n, text in numbered[1:] if not text.startswith("{")]
+        self.routes: dict[str, Route] = {}
+
+    def fits(self, segments: Sequence[bytes]) -> bool:
+        return all(segments[n] == text for n, text in self._fixed)
+
+    def route(self, method: str) -> Route | None:
+        return self.routes.get("GET" if method == "HEAD" else method)
+
+
 class Table:
     """All routes, found by their number of segments and the first two of them."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = tuple(routes)
-        self._by_shape: dict[tuple[int, bytes, bytes], list[Route]] = {}
-        self._names: dict[str, list[tuple[int, str]]] = {}
-        """Path -> which of its segments are variable, and what they are called."""
-        self._fixed: dict[str, list[tuple[int, bytes]]] = {}
-        """Path -> which of its segments must be what."""
+        self._by_shape: dict[tuple[int, bytes, bytes], list[_Place]] = {}
+        places: dict[str, _Place] = {}
         for route in routes:
-            first, second = (*route.segments, "")[:2]
-            shape = (len(route.segments), first.encode(), b"" if "{" in second else second.encode())
-            self._by_shape.setdefault(shape, []).append(route)
-            numbered = [*enumerate(route.segments)]
-            named = [(n, text[1:-1]) for n, text in numbered if text.startswith("{")]
-            fixed = [(n, text.encode()) for n, text in numbered if not text.startswith("{")]
-            self._names[route.path], self._fixed[route.path] = named, fixed
+            if route.path not in places:
+                place = places[route.path] = _Place(route.segments)
+                first, second = (*route.segments, "")[:2]
+                fixed = b"" if "{" in second else second.encode()
+                shape = (len(route.segments), first.encode(), fixed)
+                self._by_shape.setdefault(shape, []).append(place)
+            places[route.path].routes[route.method] = route
+        for near in self._by_shape.values():
+            # A literal path wins over one with a name in braces.
+            near.sort(key=lambda place: len(place.named))
 
     def find(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
         """The route and its variable segments, decoded; ``HEAD`` is served by ``GET``."""
         segments = raw_path[1:].split(b"/")
-        first, second = (*segments, b"")[:2]
-        near = self._by_shape.get((len(segments), first, second), [])
-        if len(segments) == 2:
-            near = [*near, *self._by_shape.get((2, first, b""), [])]
-        matches = [route for route in near if self._fits(route, segments)]
-        if not matches:
+        place = self._place(segments)
+        if place is None:
             raise NoSuchPath(f"there is no path {raw_path.decode('latin-1')!r:.200} on this server")
-        # A literal path wins over one with a name in braces.
-        if len({route.path for route in matches}) > 1:
-            fewest = min(len(self._names[route.path]) for route in matches)
-            matches = [route for route in matches if len(self._names[route.path]) == fewest]
-        wanted = "GET" if method == "HEAD" else method
-        for route in matches:
-            if route.method == wanted:
-                return route, {name: decoded(segments[n]) for n, name in self._names[route.path]}
-        methods = sorted({route.method for route in matches} | {"OPTIONS"})
+        route = place.route(method)
+        if route is not None:
+            return route, {name: decoded(segments[n]) for n, name in place.named}
+        methods = sorted({*place.routes, "OPTIONS"})
         allow = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
         raise MethodNotAllowed(f"this path knows {allow}, found {method:.20}", allow=allow)
 
-    def _fits(self, route: Route, segments: Sequence[bytes]) -> bool:
-        return all(segments[n] == text for n, text in self._fixed[route.path])
+    def _place(self, segments: Sequence[bytes]) -> _Place | None:
+        count, first = len(segments), segments[0]
+        second = segments[1] if count > 1 else b""
+        for shape in ((count, first, second), (count, first, b"")):
+            for place in self._by_shape.get(shape, ()):
+                if place.fits(segments):
+                    return place
+        return None

@@ -76,13 +76,26 @@ def decode(body: bytes) -> Any:
 def parse(text: bytes | str) -> Any:
     """A value from JSON that somebody sent: what ``encode`` takes, or ``InvalidValue``."""
     value = _parsed(text)
-    encode(value)
+    _compacted(value)
     return value
 
 
 def compact(text: bytes | str) -> bytes:
     """JSON that somebody sent in the form that ``encode`` would give it."""
-    return encode(_parsed(text))
+    return _compacted(_parsed(text))
+
+
+def _compacted(value: Any) -> bytes:
+    """``encode`` for what the parser made: plain data, which is only too deep or beyond 64 bits
+    if it is anything that a store refuses."""
+    try:
+        body = _encode(value)
+        _in_64_bits(value)
+    except (ArithmeticError, RecursionError, msgspec.MsgspecError):
+        return encode(value)  # says what is wrong, and where
+    if len(body) > SHALLOW and _too_deep(value, body):
+        return encode(value)
+    return body
 
 
 def _parsed(text: bytes | str) -> Any:

@@ -274,3 +274,39 @@ def test_json_from_outside_must_fit_too() -> None:
     assert refused.value.path == "/a"
     with pytest.raises(InvalidValue, match="in each other"):
         codec.parse("[" * 101 + "]" * 101)
+
+
+TEXTS = st.one_of(
+    json_values.map(msgspec.json.encode),
+    json_values.map(lambda value: msgspec.json.format(msgspec.json.encode(value), indent=3)),
+    st.sampled_from(["18446744073709551615", "-9223372036854775808", "-0.0", "1E5", '"\\u00e9\\/"',
+                     '{"a": 1, "a": 2}', " [ ] ", "12345678901234567890123456789.5"])
+    .map(str.encode),
+)  # fmt: skip
+
+
+@given(TEXTS)
+def test_what_is_sent_is_kept_as_its_value_would_be(text: bytes) -> None:
+    """The short way for parsed JSON gives what the long way for any value gives."""
+    value = msgspec.json.decode(text)
+    assert codec.compact(text) == codec.encode(value)
+    assert identical(codec.parse(text), value)
+
+
+@pytest.mark.parametrize(
+    ("inner", "says"),
+    [
+        ("18446744073709551616", "64"),
+        ("-9223372036854775809", "integer outside"),
+        ("[" * 101 + "]" * 101, "100"),
+    ],
+)
+@pytest.mark.parametrize("padding", ["", "x" * 1000])
+def test_what_is_sent_and_does_not_fit_is_refused_where_it_stands(
+    inner: str, says: str, padding: str
+) -> None:
+    text = f'{{"pad": "{padding}", "a": [{inner}]}}'
+    for read in (codec.compact, codec.parse):
+        with pytest.raises(InvalidValue, match=says) as refused:
+            read(text)
+        assert refused.value.details["path"].startswith("/a/0")

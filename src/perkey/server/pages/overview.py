@@ -59,6 +59,7 @@ async def front(call: Call) -> Response:
 async def overview(call: Call) -> Response:
     """Commits, conflicts, retries and merges live; hot keys; the latest changes; health."""
     services = call.services
+    await services.feed.catch_up()
     mine = [each for each in services.feed.latest() if call.caller.covers(each.key[2:])]
     now = services.clock.now_ms()
     return render.page(

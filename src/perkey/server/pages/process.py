@@ -52,6 +52,7 @@ async def process(call: Call) -> Response:
     held, now, more = await services.store.run(_leases())
     mine = [each for each in _held(held, now) if call.caller.covers(each.key)]
     feed = services.feed
+    await feed.catch_up()
     return render.page(
         call,
         "process.html",
