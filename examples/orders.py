@@ -48,7 +48,7 @@ def next_version() -> Definition:
     @process("order", starts=[message("order placed", key="order_id")])
     async def order_by_bike(ctx: Context) -> Any:
         assert ctx.message is not None
-        await ctx.receive("paid", timeout="1s")
+        await ctx.receive("paid", timeout="30s")
         return await ctx.step("ship", ship, ctx.message.payload, "bike")
 
     return order_by_bike

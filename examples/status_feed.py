@@ -40,7 +40,7 @@ class Plant:
 
 def main() -> None:
     plant, broadcast = Plant(), Broadcast(queue=100_000)
-    publisher = Publisher(plant.load, broadcast.send, sections=Sections(64), send_timeout=5)
+    publisher = Publisher(plant.load, broadcast.send, sections=Sections(64), send_timeout=60)
     feed, latest = broadcast.subscribe(), Latest()
     view: dict[str, Status] = {}
     backwards = 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 def run(example: Path, folder: Path, *arguments: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 def pages() -> list[Path]:

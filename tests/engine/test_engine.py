@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import perkey
 from perkey import (
     InvalidState,
     NotFound,
@@ -20,6 +22,7 @@ from perkey.engine.facts import Fact
 from perkey.engine.instances import Context, InstanceState
 from perkey.engine.lifecycle import State
 from perkey.engine.limits import EngineLimits
+from perkey.store.keys import ENGINE
 from tests.engine.processes import order, quick, until, waits
 
 # -------------------------------------------------------------------------- lifecycle
@@ -521,3 +524,23 @@ async def test_a_handle_is_observed_alone(engine: AsyncEngine) -> None:
     assert [await each.wait(60) for each in (one, other)] == [InstanceState.COMPLETED] * 2
     await seen.flush()
     assert [(each.kind, each.instance) for each in facts] == [("step", one.id), ("ended", one.id)]
+
+
+async def test_a_shutdown_whose_time_is_up_stops_what_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine stood still, say: its broker is closed and its lease given all the same."""
+    monkeypatch.setattr("perkey.engine.engine.LEAST_S", 60.0)
+    broker = Failing(99)
+    async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db") as store:
+        one, two = AsyncEngine(store, broker=broker), AsyncEngine(store)
+        await one.register_process(order(quick, message("a")))
+        await one.run()
+        await one.shutdown(0)
+        assert (one.state, broker.open_now) == (State.STOPPED, [])
+        await two.run()
+        assert two._runner.neighbours is not None
+        await two._runner.neighbours.recover()
+        assert two._journal is not None
+        assert len(await two._journal.scan(f"{ENGINE}e/", 9)) == 1, "the other one's has ended"
+        await two.shutdown(60)

@@ -30,6 +30,9 @@ from perkey.engine.starts import Starts
 from perkey.errors import InvalidState, NotFound, NotSupported, StillRunning, UsageError
 from perkey.stores import AsyncStore
 
+LEAST_S = 0.1
+"""How long each part of a shutdown may take at the least, in seconds."""
+
 
 class AsyncEngine:
     """Runs versioned processes.  In memory, or durable on a store that several engines share.
@@ -198,9 +201,12 @@ class AsyncEngine:
             raise StillRunning("the broker did not close every trigger in time")
 
     async def _in_time(self, task: asyncio.Task[None], end: float) -> bool:
-        """Wait for ``task`` until ``end``, and leave it alone after that."""
+        """Wait for ``task`` until ``end``, and leave it alone after that.
+
+        The time may be up before it had any: others used it, or the machine stood still.
+        """
         self._last = task
-        left_s = max(end - self.clock.monotonic(), 0)
+        left_s = max(end - self.clock.monotonic(), LEAST_S)
         await asyncio.wait({task}, timeout=left_s)
         if task.done():
             task.result()

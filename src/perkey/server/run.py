@@ -29,8 +29,10 @@ from perkey.stores import AsyncStore
 BACKLOG = 1024
 THREADS = "perkey-serve"
 """What the names of the threads begin with that blocking bodies run on."""
-PATIENCE_S = 0.5
-"""How long tasks that were cancelled are waited for at the very end, in seconds."""
+PATIENCE_S = 1.0
+"""How long tasks that were cancelled are waited for at the very end, in seconds; threads too."""
+PIECES = 20
+"""In so many pieces: where the machine stands still for a while, only one of them is lost."""
 
 
 class Server(uvicorn.Server):
@@ -137,19 +139,24 @@ def _run(app: Application, settings: Settings, listener: socket.socket) -> bool:
 
 def _ended(loop: asyncio.AbstractEventLoop) -> bool:
     """Close the loop, unless something on it or on its threads goes on in spite of everything."""
-    end = SYSTEM.monotonic() + PATIENCE_S
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
     if left:
         _, left = loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE_S))
-    busy = False
-    for thread in threading.enumerate():
-        if thread.name.startswith(THREADS):
-            thread.join(max(0.0, end - SYSTEM.monotonic()))
-            busy = busy or thread.is_alive()
-    if left or busy:
+    threads = [each for each in threading.enumerate() if each.name.startswith(THREADS)]
+    if left or not _joined(threads):
         return False
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
     return True
+
+
+def _joined(threads: list[threading.Thread]) -> bool:
+    """Whether all of them end, given the time."""
+    pieces = PIECES
+    for thread in threads:
+        while thread.is_alive() and pieces:
+            thread.join(PATIENCE_S / PIECES)
+            pieces -= 1
+    return not any(thread.is_alive() for thread in threads)

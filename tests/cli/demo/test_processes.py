@@ -47,7 +47,7 @@ def demo(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_six_processes_lose_nothing(tmp_path: Path, pages: Path) -> None:
-    code, result = demo(tmp_path, "--think", "0.3", str(pages))
+    code, result = demo(tmp_path, "--think", "0.3", "--lease", "60", str(pages))
     assert (code, result["complete"], result["reason"]) == (exits.DONE, True, "")
     assert set(result["sections"]) == set(SECTIONS)
     assert len({v["by"] for v in result["versions"]}) == 7, "six workers and the supervisor"
@@ -75,7 +75,7 @@ def test_the_history_can_be_read_afterwards(tmp_path: Path, pages: Path) -> None
 
 def test_blind_processes_lose_sections_and_it_is_said(tmp_path: Path, pages: Path) -> None:
     """They wait for each other before they read, and then think longer than they take to claim."""
-    code, result = demo(tmp_path, "--blind", "--think", "2", str(pages))
+    code, result = demo(tmp_path, "--blind", "--think", "2", "--lease", "60", str(pages))
     assert code == exits.DONE, "the loss is what was asked for"
     assert result["complete"] is False
     assert set(result["tasks"].values()) == {"done"}

@@ -19,7 +19,7 @@ from perkey.clock import SYSTEM, Clock
 from perkey.flows.tasklist import Claim
 
 POLL_S = 0.02
-START_TOGETHER_S = 20.0
+START_TOGETHER_S = 60.0
 """How long a worker waits for the others before its first claim."""
 
 
