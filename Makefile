@@ -48,6 +48,7 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	@sh tools/chromium.sh
+	@sh tools/pgbouncer.sh
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)
 
 lint: $(STAMP)
