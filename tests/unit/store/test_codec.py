@@ -296,7 +296,7 @@ def test_what_is_sent_is_kept_as_its_value_would_be(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("inner", "says"),
     [
-        ("18446744073709551616", "64"),
+        ("18446744073709551616", "integer outside"),
         ("-9223372036854775809", "integer outside"),
         ("[" * 101 + "]" * 101, "100"),
     ],
