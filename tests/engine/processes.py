@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from perkey.engine import Definition, define
-from perkey.engine.instances import Context
+from perkey.engine.contexts import Context
 
 
 async def quick(ctx: Context) -> Any:

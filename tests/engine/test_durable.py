@@ -20,7 +20,7 @@ from perkey.engine import (
     every,
     message,
 )
-from perkey.engine.instances import Context
+from perkey.engine.contexts import Context
 from perkey.engine.neighbours import Neighbours
 from perkey.store.backends import sqlite
 from tests.engine.processes import until

@@ -16,10 +16,11 @@ from perkey import (
     StillRunning,
     UsageError,
 )
+from perkey.engine.contexts import Context
 from perkey.engine.definitions import define, every, message
 from perkey.engine.engine import AsyncEngine
 from perkey.engine.facts import Fact
-from perkey.engine.instances import Context, InstanceState
+from perkey.engine.instances import InstanceState
 from perkey.engine.lifecycle import State
 from perkey.engine.limits import EngineLimits
 from perkey.store.keys import ENGINE

@@ -13,10 +13,11 @@ from perkey import (
     Timeout,
     UsageError,
 )
+from perkey.engine.contexts import Context
 from perkey.engine.definitions import every, process
 from perkey.engine.engine import AsyncEngine
 from perkey.engine.facts import Fact
-from perkey.engine.instances import Context, InstanceState
+from perkey.engine.instances import InstanceState
 from perkey.engine.limits import EngineLimits
 from tests.engine.processes import order, quick, until, waits
 

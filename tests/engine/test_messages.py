@@ -11,9 +11,10 @@ from perkey import (
     InvalidState,
     UsageError,
 )
+from perkey.engine.contexts import Context
 from perkey.engine.definitions import define, message, signal
 from perkey.engine.engine import AsyncEngine
-from perkey.engine.instances import Context, InstanceState
+from perkey.engine.instances import InstanceState
 from perkey.engine.post import LocalPost
 from perkey.engine.records import box_of, place
 from tests.engine.processes import order, quick

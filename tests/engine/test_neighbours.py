@@ -13,8 +13,8 @@ import pytest_asyncio
 import perkey
 from perkey import NotFound, StoreUnavailable, Timeout
 from perkey.engine import AsyncEngine, EngineLimits, InstanceState, State, define, message, runner
+from perkey.engine.contexts import Context
 from perkey.engine.facts import Fact
-from perkey.engine.instances import Context
 from perkey.engine.journal import Journal
 from perkey.engine.records import instance_key
 from perkey.store.backends import sqlite

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 from perkey.engine import AsyncEngine, EngineLimits, define, message, signal
-from perkey.engine.instances import Context
+from perkey.engine.contexts import Context
 
 MESSAGES = int(os.environ.get("PERKEY_ENGINE_MESSAGES", "4000"))
 AT_ONCE = 100

@@ -11,7 +11,7 @@ import pytest
 import perkey
 from perkey import InvalidState, WrongColour
 from perkey.engine import Engine, InstanceState, State, define, message
-from perkey.engine.instances import Context
+from perkey.engine.contexts import Context
 
 
 def at_once(calls: list[Callable[[], Any]]) -> list[Any]:

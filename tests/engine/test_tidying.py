@@ -10,7 +10,7 @@ import pytest
 import perkey
 from perkey import QueueFull, StoreUnavailable, Timeout
 from perkey.engine import AsyncEngine, EngineLimits, InstanceState
-from perkey.engine.instances import Context
+from perkey.engine.contexts import Context
 from perkey.engine.journal import Journal
 from perkey.engine.neighbours import Neighbours
 from perkey.engine.records import place

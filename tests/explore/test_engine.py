@@ -9,10 +9,11 @@ import pytest
 
 from perkey import InvalidState, NotFound
 from perkey.engine import AsyncEngine, Registration, State, define, message
+from perkey.engine.contexts import Context
 from perkey.engine.definitions import Start
 from perkey.engine.deployments import Deployments
 from perkey.engine.hub import Hub
-from perkey.engine.instances import Context, Instance
+from perkey.engine.instances import Instance
 from perkey.engine.lifecycle import Cell
 from perkey.engine.runner import Runner
 from perkey.engine.starts import Begun, Starts

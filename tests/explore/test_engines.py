@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from perkey.engine import AsyncEngine, EngineLimits, define, message
+from perkey.engine.contexts import Context
 from perkey.engine.dispatch import Dispatcher, Published
-from perkey.engine.instances import Context
 from perkey.engine.journal import Journal
 from perkey.engine.mail import Mail
 from perkey.engine.records import Stored, encode, instance_key, place, stored_of

@@ -14,11 +14,13 @@ with Engine() as engine:
 
 from __future__ import annotations
 
+from perkey.engine.contexts import Context
 from perkey.engine.definitions import Definition, cron, define, every, message, process, signal
 from perkey.engine.dispatch import Published
 from perkey.engine.engine import AsyncEngine
 from perkey.engine.facts import Fact
-from perkey.engine.instances import Context, Delivered, Handle, InstanceState
+from perkey.engine.handles import Handle
+from perkey.engine.instances import Delivered, InstanceState
 from perkey.engine.lifecycle import State
 from perkey.engine.limits import EngineLimits
 from perkey.engine.registry import Registration, Starter

@@ -18,9 +18,9 @@ from perkey.engine.definitions import Definition, Timer
 from perkey.engine.deployments import Deployments
 from perkey.engine.dispatch import Dispatcher, Published
 from perkey.engine.facts import Facts, Observer, Subscription
-from perkey.engine.guarded import outside
+from perkey.engine.handles import Handle
 from perkey.engine.hub import Broker, Hub, LocalBroker
-from perkey.engine.instances import Delivered, Handle
+from perkey.engine.instances import Delivered
 from perkey.engine.journal import Journal
 from perkey.engine.lifecycle import Cell, State, move_by_hand
 from perkey.engine.limits import EngineLimits
@@ -262,10 +262,8 @@ class AsyncEngine:
         """Start the very version of ``receipt``; refused once it is unregistered."""
         check_engine(receipt, self.id)
         version = self._registry.holds_locked(receipt)
-        self._check_starts()
-        begun = await self._starts.start(
-            version, variables or {}, business_key, idempotency_key=idempotency_key
-        )
+        self._starts.check()
+        begun = await self._starts.start(version, variables or {}, business_key, idempotency_key)
         return self._starts.handle(begun)
 
     async def start_latest(
@@ -280,10 +278,8 @@ class AsyncEngine:
         version = self._registry.latest_locked(key)
         if version is None:
             raise NotFound(f"no process is registered as {key!r}", key=key)
-        self._check_starts()
-        begun = await self._starts.start(
-            version, variables or {}, business_key, idempotency_key=idempotency_key
-        )
+        self._starts.check()
+        begun = await self._starts.start(version, variables or {}, business_key, idempotency_key)
         return self._starts.handle(begun)
 
     async def start_version(
@@ -301,20 +297,9 @@ class AsyncEngine:
         version = self._registry.version_locked(key, number)
         if version is None:
             raise NotFound(f"there is no version {number} of {key!r}", key=key, version=number)
-        self._check_starts()
-        begun = await self._starts.start(
-            version, variables or {}, business_key, idempotency_key=idempotency_key
-        )
+        self._starts.check()
+        begun = await self._starts.start(version, variables or {}, business_key, idempotency_key)
         return self._starts.handle(begun)
-
-    def _check_starts(self) -> None:
-        outside("an instance was started")
-        if self.draining:
-            raise InvalidState("the engine is draining; it starts nothing more")
-        if self.state not in (State.STARTED, State.PAUSED):
-            raise InvalidState(
-                f"expected a started engine, found it {self.state}", state=str(self.state)
-            )
 
     def _check_alive(self) -> None:
         if self.state in (State.STOPPING, State.STOPPED):
@@ -336,14 +321,14 @@ class AsyncEngine:
         Returns when its instance is tracked.  ``message_id`` makes a redelivery harmless.  An
         unmatched message waits ``ttl`` seconds for someone who wants it.
         """
-        self._check_starts()
+        self._starts.check()
         if not ttl >= 0:
             raise UsageError(f"expected ttl= of 0 seconds or more, found {ttl!r:.80}")
         return await self._dispatch.publish(name, payload, key, message_id, ttl)
 
     async def signal(self, name: str, payload: Any = None) -> list[Handle]:
         """Start one instance in every process that declares this signal."""
-        self._check_starts()
+        self._starts.check()
         started = await self._dispatch.signal(name, payload)
         return [Handle(self._runner, instance) for instance in started]
 

@@ -10,16 +10,10 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from perkey.engine.contexts import Context, ThreadContext
 from perkey.engine.facts import Facts
 from perkey.engine.guarded import outside
-from perkey.engine.instances import (
-    Context,
-    Delivered,
-    Instance,
-    InstanceState,
-    ThreadContext,
-    timeout_of,
-)
+from perkey.engine.instances import Delivered, Instance, InstanceState, timeout_of
 from perkey.engine.journal import Journal
 from perkey.engine.lifecycle import State
 from perkey.engine.mail import Mail

@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perkey.engine.instances import Delivered, Handle, Instance, Mark
+from perkey.engine.guarded import outside
+from perkey.engine.handles import Handle
+from perkey.engine.instances import Delivered, Instance, Mark
 from perkey.engine.journal import Journal, Tick
+from perkey.engine.lifecycle import State
 from perkey.engine.registry import Version
 from perkey.engine.runner import Runner
 from perkey.errors import InvalidState, OutcomeUnknown, PerkeyError
@@ -43,6 +46,17 @@ class Starts:
         self._journal = journal
         self._asides: set[asyncio.Task[None]] = set()
 
+    def check(self) -> None:
+        """Refuse a start of an engine that is not started, or drains."""
+        outside("an instance was started")
+        engine = self._engine
+        if engine.draining:
+            raise InvalidState("the engine is draining; it starts nothing more")
+        if engine.state not in (State.STARTED, State.PAUSED):
+            raise InvalidState(
+                f"expected a started engine, found it {engine.state}", state=str(engine.state)
+            )
+
     def handle(self, begun: Begun) -> Handle:
         """The handle on what a start by hand came to."""
         assert begun.instance is not None
@@ -53,8 +67,8 @@ class Starts:
         version: Version,
         variables: dict[str, Any],
         business_key: str = "",
-        *,
         idempotency_key: str | None = None,
+        *,
         correlation: str | None = None,
         trigger: Delivered | None = None,
         tick: Tick | None = None,

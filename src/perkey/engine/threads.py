@@ -16,8 +16,9 @@ from perkey.engine.definitions import Definition
 from perkey.engine.dispatch import Published
 from perkey.engine.engine import AsyncEngine
 from perkey.engine.facts import Observer, Subscription
+from perkey.engine.handles import Handle, Seen
 from perkey.engine.hub import Broker
-from perkey.engine.instances import Delivered, Handle, InstanceState
+from perkey.engine.instances import Delivered, InstanceState
 from perkey.engine.lifecycle import State
 from perkey.engine.limits import EngineLimits
 from perkey.engine.registry import Registration, Starter
@@ -261,68 +262,15 @@ class Engine:
         self.shutdown()
 
 
-class ThreadHandle:
+class ThreadHandle(Seen):
     """A view of one instance, for threads; equal to every other handle on it."""
 
     __slots__ = ("_engine", "_handle")
 
     def __init__(self, engine: Engine, handle: Handle) -> None:
+        super().__init__(handle._instance, handle.replayed)
         self._engine = engine
         self._handle = handle
-
-    @property
-    def id(self) -> str:
-        return self._handle.id
-
-    @property
-    def key(self) -> str:
-        return self._handle.key
-
-    @property
-    def version(self) -> int:
-        """The version it runs, whatever was deployed since."""
-        return self._handle.version
-
-    @property
-    def business_key(self) -> str:
-        return self._handle.business_key
-
-    @property
-    def variables(self) -> dict[str, Any]:
-        """What it was started with; a copy."""
-        return self._handle.variables
-
-    @property
-    def replayed(self) -> bool:
-        """Like ``Handle.replayed``."""
-        return self._handle.replayed
-
-    @property
-    def address(self) -> str:
-        """What to give ``publish`` as ``key=`` to reach it."""
-        return self._handle.address
-
-    @property
-    def state(self) -> InstanceState:
-        return self._handle.state
-
-    @property
-    def error(self) -> str:
-        """What a failed instance raised."""
-        return self._handle.error
-
-    @property
-    def waiting_for(self) -> str:
-        """What it waits for right now, or an empty text."""
-        return self._handle.waiting_for
-
-    def result(self) -> Any:
-        """Like ``Handle.result``."""
-        return self._handle.result()
-
-    def steps(self) -> dict[str, Any]:
-        """Like ``Handle.steps``."""
-        return self._handle.steps()
 
     def wait(self, timeout: float | None = None) -> InstanceState:
         """Like ``Handle.wait``, blocking this thread."""
@@ -339,15 +287,6 @@ class ThreadHandle:
     def observe(self, observer: Observer, *, limit: int = 256) -> Subscription:
         """Like ``Handle.observe``."""
         return self._handle.observe(observer, limit=limit)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ThreadHandle) and other.id == self.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
-    def __repr__(self) -> str:
-        return f"<ThreadHandle {self.key} v{self.version} {self.id} {self.state}>"
 
 
 async def _later(call: Any, *args: Any) -> Any:
