@@ -12,6 +12,7 @@ import pytest_asyncio
 import perkey
 from perkey.engine import guarded
 from perkey.engine.engine import AsyncEngine
+from tests.engine.processes import LONG
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     urls = {"memory store": "memory://", "sqlite": f"sqlite:///{tmp_path}/engine.db"}
     url = urls.get(request.param)
     store = None if url is None else await perkey.aopen(url)
-    engine = AsyncEngine(store)
+    engine = AsyncEngine(store, limits=LONG)
     yield engine
     await engine.shutdown(60)
     if store is not None:

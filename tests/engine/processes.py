@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from perkey.engine import Definition, define
+from perkey.engine import Definition, EngineLimits, define
 from perkey.engine.contexts import Context
+
+LEASE_S = 600.0
+LONG = EngineLimits(lease_s=LEASE_S)
+"""No lease runs out, and none is renewed, unless the test lets the store's time pass."""
 
 
 async def quick(ctx: Context) -> Any:

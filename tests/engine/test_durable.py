@@ -12,7 +12,6 @@ import pytest
 import perkey
 from perkey.engine import (
     AsyncEngine,
-    EngineLimits,
     Handle,
     InstanceState,
     State,
@@ -23,11 +22,7 @@ from perkey.engine import (
 from perkey.engine.contexts import Context
 from perkey.engine.neighbours import Neighbours
 from perkey.store.backends import sqlite
-from tests.engine.processes import until
-
-LEASE_S = 600.0
-LONG = EngineLimits(lease_s=LEASE_S)
-"""No lease runs out, and none is renewed, unless the test lets the store's time pass."""
+from tests.engine.processes import LEASE_S, LONG, until
 
 
 @pytest.fixture
@@ -173,7 +168,7 @@ async def test_messages_reach_an_instance_of_another_engine(tmp_path: Path) -> N
         return [await ctx.receive("paid"), await ctx.receive("placed")]
 
     async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db") as store:
-        one, two = AsyncEngine(store), AsyncEngine(store)
+        one, two = AsyncEngine(store, limits=LONG), AsyncEngine(store, limits=LONG)
         for engine in (one, two):
             await engine.register_process(define("order", body, [message("placed", key="id")]))
             await engine.run()
@@ -194,7 +189,7 @@ async def test_a_tick_fires_in_one_engine(tmp_path: Path) -> None:
         return ctx.message.payload if ctx.message else None
 
     async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db") as store:
-        engines = [AsyncEngine(store) for _ in range(3)]
+        engines = [AsyncEngine(store, limits=LONG) for _ in range(3)]
         for engine in engines:
             await engine.register_process(define("tick", body, [every("100ms")]))
             await engine.run()

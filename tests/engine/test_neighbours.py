@@ -19,7 +19,7 @@ from perkey.engine.journal import Journal
 from perkey.engine.records import instance_key
 from perkey.store.backends import sqlite
 from perkey.store.keys import ENGINE
-from tests.engine.processes import quick, until, waits
+from tests.engine.processes import LONG, quick, until, waits
 
 Two = tuple[AsyncEngine, AsyncEngine]
 
@@ -29,7 +29,7 @@ async def two(tmp_path: Path) -> AsyncIterator[Two]:
     """Two engines on two connections to one file, as two processes would have them."""
     url = f"sqlite:///{tmp_path}/e.db"
     async with await perkey.aopen(url) as one, await perkey.aopen(url) as other:
-        engines = (AsyncEngine(one), AsyncEngine(other))
+        engines = (AsyncEngine(one, limits=LONG), AsyncEngine(other, limits=LONG))
         yield engines
         for engine in engines:
             await engine.shutdown(60)
@@ -187,7 +187,7 @@ async def test_that_a_wait_was_in_vain_is_kept(tmp_path: Path) -> None:
         return "paid"
 
     async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db") as store:
-        one, other = AsyncEngine(store), AsyncEngine(store)
+        one, other = AsyncEngine(store, limits=LONG), AsyncEngine(store, limits=LONG)
         await deploy((one, other), body)
         handle = await one.start_latest("order", business_key="b")
         await until(lambda: "cancelled" in handle.steps())

@@ -41,6 +41,7 @@ class Source:
         return (node for node in ast.walk(self.tree) if isinstance(node, Function))
 
 
+@functools.cache
 def parse(path: Path) -> Source:
     text = path.read_text("utf-8")
     return Source(path, text, ast.parse(text, str(path)))
