@@ -65,14 +65,14 @@ class Observers:
         """Whether anybody would hear of an event."""
         return bool(self._hooks)
 
-    def committed(self, written: Sequence[str], attempts: int) -> None:
-        """Count a commit that wrote these documents.
+    def committed(self, attempts: Sequence[int], documents: Sequence[str]) -> None:
+        """Count commits that took so many attempts each, and wrote these documents.
 
         Called by the committer's leader, so by one thread at a time.
         """
-        self.counts["Committed"] += 1
-        self.attempts[attempts] += 1
-        for key in written:
+        self.counts["Committed"] += len(attempts)
+        self.attempts.update(attempts)
+        for key in documents:
             self._prefix(key)[0] += 1
 
     def hand_out(self, event: events.Event) -> None:
@@ -100,10 +100,16 @@ class Observers:
 
     def _prefix(self, key: str) -> list[int]:
         name, slash, _ = key.partition("/")
-        name = name.partition(":")[0] if slash or ":" in key else "(none)"
-        if name not in self._prefixes and len(self._prefixes) >= MAX_PREFIXES:
-            name = "(other)"
-        return self._prefixes.setdefault(name, [0, 0])
+        if ":" in name:
+            name = name.partition(":")[0]
+        elif not slash:
+            name = "(none)"
+        found = self._prefixes.get(name)
+        if found is None:
+            if len(self._prefixes) >= MAX_PREFIXES:
+                name = "(other)"
+            found = self._prefixes.setdefault(name, [0, 0])
+        return found
 
     def conflict_rates(self) -> dict[str, float]:
         """Conflicts as a share of commits and conflicts, by the keys' first segment."""

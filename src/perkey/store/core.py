@@ -110,32 +110,28 @@ class Core:
 
     def _tell(self, transactions: Sequence[Transaction], outcomes: Sequence[Outcome]) -> None:
         observers = self.observers
-        size = len(transactions)
-        wrote = False
-        slow = self.limits.slow_fn_s
+        landed = [outcome for outcome in outcomes if outcome.writes]
+        if landed:
+            observers.committed([each.attempts for each in landed], _documents(landed))
+        # An event is built only where somebody listens.
+        listening, slow = observers.listening, self.limits.slow_fn_s
         for transaction, outcome in zip(transactions, outcomes, strict=True):
             if outcome.writes:
-                wrote = True
-                self._committed(transaction, outcome, size)
+                if listening:
+                    self._hand_out(transaction, outcome, len(transactions))
             elif outcome.replayed:
                 observers.tell(events.Replayed(transaction.op, transaction.by))
             if outcome.seconds > slow:
                 names = names_of(transaction.keys)
                 observers.tell(events.SlowFunction(names, transaction.by, outcome.seconds))
-        if wrote:
+        if landed:
             self.wake_watchers()
 
-    def _committed(self, transaction: Transaction, outcome: Outcome, size: int) -> None:
-        """Count a commit; the event itself is built only where somebody listens."""
-        observers = self.observers
-        # Only documents can conflict: leases, boards and receipts would thin the rate.
-        written = [each.key[2:] for each in outcome.writes if each.key.startswith(DOCUMENTS)]
-        observers.committed(written, outcome.attempts)
-        if observers.listening:
-            names = names_of(record.key for record in outcome.writes)
-            observers.hand_out(
-                events.Committed(names, transaction.by, transaction.op, size, outcome.attempts)
-            )
+    def _hand_out(self, transaction: Transaction, outcome: Outcome, size: int) -> None:
+        names = names_of(record.key for record in outcome.writes)
+        self.observers.hand_out(
+            events.Committed(names, transaction.by, transaction.op, size, outcome.attempts)
+        )
 
     # ------------------------------------------------------------------ reading
 
@@ -210,6 +206,19 @@ class Core:
                 self.backend.close()
             _open_cores.discard(self)
             self._gone = True
+
+
+def _documents(outcomes: Sequence[Outcome]) -> list[str]:
+    """The documents that these wrote.
+
+    Only they can conflict: leases, boards and receipts would thin the rate.
+    """
+    return [
+        record.key[2:]
+        for outcome in outcomes
+        for record in outcome.writes
+        if record.key.startswith(DOCUMENTS)
+    ]
 
 
 def _nested() -> UsageError:
