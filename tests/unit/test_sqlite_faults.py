@@ -13,8 +13,8 @@ from perkey.store.evaluate import Batch
 from perkey.store.transaction import Outcome, Tx
 from tests.unit.sqlite_faults import AFTER, BEFORE, Strike, disk_error, striking, url
 
-STATEMENTS = 5
-"""BEGIN, the heads, the log, the time mark, COMMIT."""
+STATEMENTS = 6
+"""BEGIN, the heads, the versions, their names, the time mark, COMMIT."""
 
 
 def increment(tx: Tx) -> int:
@@ -102,7 +102,7 @@ def lost_reply(folder: Path, later: int) -> tuple[int, int]:
             for _ in range(later):
                 other.transact("n", increment)
 
-        with striking(store, Strike(3, AFTER, disk_error)) as strike:
+        with striking(store, Strike(4, AFTER, disk_error)) as strike:
             strike.then = on_top
             told = store.transact("n", increment)
         assert strike.fell == "COMMIT"
@@ -139,7 +139,7 @@ def test_a_backend_that_forgets_its_commit_would_apply_it_twice_or_deny_it(
 def test_a_receipt_is_replayed_after_a_lost_reply(tmp_path: Path) -> None:
     with perkey.open(url(tmp_path)) as store:
         store.put("n", 0, create=True)
-        with striking(store, Strike(5, AFTER, disk_error)) as strike:
+        with striking(store, Strike(6, AFTER, disk_error)) as strike:
             assert store.transact("n", increment, idempotency_key="once") == 1
         assert strike.fell == "COMMIT", strike.statements
         assert store.transact("n", increment, idempotency_key="once") == 1

@@ -117,20 +117,29 @@ def test_an_older_schema_is_migrated_step_by_step(
     refused(tmp_path, perkey.SchemaMismatch)
 
 
-def test_a_file_of_the_first_schema_keeps_its_cells(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_schema, "STEPS", sqlite_schema.STEPS[:1])
-    made(tmp_path)
-    monkeypatch.undo()
-    raw = sqlite3.connect(tmp_path / "work.db")
-    columns = '(key, version, at, fence, base, "by", op, ops, body)'
+def of_an_older_perkey(folder: Path, steps: int) -> sqlite3.Connection:
+    """A file that has only taken the first ``steps``, and a connection that has it open."""
+    raw = sqlite3.connect(folder / "work.db", isolation_level=None)
+    raw.execute("PRAGMA journal_mode = WAL")
+    for step in sqlite_schema.STEPS[:steps]:
+        for statement in step:
+            raw.execute(statement)
+    raw.execute(f"PRAGMA application_id = {sqlite_schema.APPLICATION_ID}")
+    raw.execute(f"PRAGMA user_version = {steps}")
+    return raw
+
+
+COLUMNS = '(key, version, at, fence, base, "by", op, ops, body)'
+NINE = "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+def test_a_file_of_the_first_schema_keeps_its_cells(tmp_path: Path) -> None:
     rows = [
         (f"a/{name}", version, 1000 + version, 7, version - 1, "me", "op2", "op1", body)
         for name, version, body in (("b", 3, b"[1]"), ("a\0", 1, None), ("é", 900, b'"x"'))
     ]
-    raw.executemany(f"INSERT INTO cells {columns} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    raw.commit()
+    raw = of_an_older_perkey(tmp_path, 1)
+    raw.executemany(f"INSERT INTO cells {COLUMNS} {NINE}", rows)
     raw.close()
     with perkey.open(url(tmp_path)) as store:
         found = store.backend.read([Key(row[0]) for row in rows])
@@ -139,12 +148,45 @@ def test_a_file_of_the_first_schema_keeps_its_cells(
             assert (record.key, record.version, record.at, record.fence, record.base) == row[:5]
             assert (record.by, record.op, record.ops, record.body) == row[5:]
         assert [each.key for each in store.backend.scan("a/", "", 9)] == ["a/b", "a/é"]
-        assert store.get("k").value == {"n": 1}
     raw = sqlite3.connect(tmp_path / "work.db")
     assert raw.execute("PRAGMA user_version").fetchone() == (len(sqlite_schema.STEPS),)
     tables = raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     assert ("cells",) in tables
     assert ("old_cells",) not in tables
+    raw.close()
+
+
+def test_a_file_of_the_second_schema_keeps_its_versions(tmp_path: Path) -> None:
+    """Two documents and a board, their versions mixed, of one of them the first dropped."""
+    order = [("d/a", 2), ("d/é\0", 1), ("b/run", 1), ("d/a", 3), ("d/é\0", 2), ("d/a", 4)]
+    rows = [
+        (key, version, 1000, 7, version - 1, "me", f"op{version}", "", b"%d" % version)
+        for key, version in order
+    ]
+    raw = of_an_older_perkey(tmp_path, 2)
+    raw.execute(f"INSERT INTO log {COLUMNS} {NINE}", ("d/a", 1, 9, 0, 0, "", "op1", "", b"1"))
+    raw.executemany(f"INSERT INTO log {COLUMNS} {NINE}", rows)
+    raw.execute("DELETE FROM log WHERE seq = 1")
+    raw.executemany("INSERT INTO names VALUES (?, ?)", [("d/a", 1), ("d/é\0", 0), ("b/run", 0)])
+    raw.execute("UPDATE facts SET dropped = 1")
+    with perkey.open(url(tmp_path)) as store:
+        backend = store.backend
+        heads = backend.read([Key("d/a"), Key("d/é\0"), Key("b/run"), Key("d/none")])
+        assert [each and each.version for each in heads] == [4, 2, 1, None]
+        assert heads[0] is not None
+        assert (heads[0].body, heads[0].op, heads[0].fence, heads[0].base) == (b"4", "op4", 7, 3)
+        page = backend.changes("d/", "", 99)
+        assert page.gap
+        assert [(each.key, each.version) for each in page.records] == [
+            each for each in order if each[0] != "b/run"
+        ]
+        assert [each.value for each in store.history("a")] == [2, 3, 4]
+        assert store.put("a", 5, if_match=4).version == 5
+        assert [each.value for each in store.history("a")] == [2, 3, 4, 5]
+        assert [each.key for each in store.scan()] == ["a", "é\0"]
+    # Whoever has had the file open since before fails; it does not write what nobody finds.
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        raw.execute(f"INSERT INTO log {COLUMNS} {NINE}", ("d/a", 6, 9, 0, 5, "", "op6", "", b"6"))
     raw.close()
 
 

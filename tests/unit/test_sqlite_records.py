@@ -60,7 +60,15 @@ def whole_log(backend: Backend, prefix: str, cursor: str, limit: int) -> list[tu
 
 
 @settings(max_examples=120, deadline=None)
-@given(WRITES, TEXT, TEXT, st.integers(1, 5), st.integers(1, 4), st.integers(1, 5))
+@given(
+    WRITES,
+    TEXT,
+    TEXT,
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.sampled_from([1, 2, 3, 512]),
+)
 def test_both_stores_answer_alike(
     writes: list[tuple[str, str, bytes | None]],
     prefix: str,
@@ -68,9 +76,12 @@ def test_both_stores_answer_alike(
     limit: int,
     keep: int,
     size: int,
+    unfiled: int,
 ) -> None:
     limits = perkey.Limits(keep_versions=keep)
     one, two = in_memory(limits), MemoryBackend(limits)
+    assert isinstance(one, SqliteBackend)
+    one.unfiled_versions = unfiled
     named = [(Key(space + name), body) for space, name, body in writes]
     for start in range(0, len(named), size):
         for backend in (one, two):
@@ -93,7 +104,9 @@ def test_both_stores_answer_alike(
             pages: list[Page] = [each.changes(low, str(seen), 99) for each in (one, two)]
             assert pages[0].gap == pages[1].gap
     for key, _ in named:
-        assert timeless(one.history(key, 1, limit)) == timeless(two.history(key, 1, limit))
+        for seen in (0, 1, keep):
+            histories = [timeless(each.history(key, seen, limit)) for each in (one, two)]
+            assert histories[0] == histories[1]
     one.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
@@ -38,6 +38,9 @@ SMALL_COMMITS = 1000
 """After how many small commits in a row the large ones are over."""
 OFTEN_PAGES, SELDOM_PAGES = 1000, 8000
 """How long the write-ahead log grows before a checkpoint, in pages."""
+
+UNFILED_VERSIONS = 512
+"""How many of the newest versions may wait for their ``places``."""
 
 
 class SqliteBackend:
@@ -74,6 +77,9 @@ class SqliteBackend:
         self._clock = clock
         self._turn = turn
         self._high = 0
+        self._filed = 0
+        """Up to where ``versions`` was in ``places`` when this connection last looked."""
+        self.unfiled_versions = UNFILED_VERSIONS
         self._small_commits_left = 0
         _open_backends.add(self)
 
@@ -93,7 +99,7 @@ class SqliteBackend:
                 return unit.outcomes
             # Under SQLite's lock "it has not landed" is final: nothing can land late.
             batch.doubts.clear()
-            self._write(unit.writes, heads)
+            self._write(unit.writes)
             self._pace(len(unit.writes))
             high = self._raise_high(now)
             batch.committing = unit
@@ -141,7 +147,7 @@ class SqliteBackend:
                 batch.committing = None
                 self._run("ROLLBACK")
 
-    def _write(self, records: Sequence[Record], heads: Mapping[Key, Record | None]) -> None:
+    def _write(self, records: Sequence[Record]) -> None:
         kept: list[Record] = []
         cells: dict[str, Record] = {}
         for record in records:
@@ -151,7 +157,7 @@ class SqliteBackend:
             else:
                 cells[str(key)] = record  # of several versions in one commit the last one stays
         if kept:
-            self._append(kept, heads)
+            self._append(kept)
         if cells:
             new = [each for each in cells.values() if each.version == 1]
             # By key, so that neighbours lie on one page.
@@ -190,34 +196,54 @@ class SqliteBackend:
             if not self._small_commits_left:
                 self._run(f"PRAGMA wal_autocheckpoint = {OFTEN_PAGES}")
 
-    def _append(self, records: Sequence[Record], heads: Mapping[Key, Record | None]) -> None:
-        """Add versions to the log, and drop those that retention says."""
-        self._put(queries.PUT_LOG, queries.rows(records))
-        # A key that comes from another store may begin with any version.
-        new = dict.fromkeys(str(each.key) for each in records if heads.get(Key(each.key)) is None)
-        self._put(queries.PUT_NAME, [*new], columns=1)
+    def _append(self, records: Sequence[Record]) -> None:
+        """Add versions, and drop those that retention says."""
+        self._put(queries.PUT_VERSION, queries.rows(records))
+        last: int = self._cursor.lastrowid or 0
+        # Their numbers follow each other, whatever number of statements wrote them.
+        places = {str(each.key): last + n for n, each in enumerate(records, 1 - len(records))}
+        names: list[object] = [part for place in places.items() for part in place]
+        self._put(queries.PUT_NAME, names, queries.MOVE_NAME, columns=2)
+        if last - self._filed >= self.unfiled_versions:
+            (self._filed,) = self._run(queries.FILED).fetchone()  # others file too
+            if last - self._filed >= self.unfiled_versions:
+                self._file()
         keep = self.limits.keep_versions
         floors = {str(each.key): each.version - keep for each in records if each.version > keep}
+        if floors:
+            self._file()
         for key, floor in floors.items():
             self._drop(key, floor)
         if self.limits.keep_s is not None:
-            for key in {str(record.key) for record in records}:
+            for key in places:
                 self._drop_old(key)
+
+    def _file(self) -> None:
+        """Write down where the newest versions lie, in the order of keys: neighbours lie on
+        one page, which is written once for all of them."""
+        (filed,) = self._run(queries.FILED).fetchone()
+        self._run(queries.FILE, (filed,))
+        self._run(queries.NOTE_FILED)
 
     def _drop_old(self, key: str) -> None:
         """Drop the versions of ``key`` that are too old, except the current one."""
         assert self.limits.keep_s is not None
         oldest = self.now_ms() - int(self.limits.keep_s * 1000)
-        first = self._run(queries.FIRST_VERSION, (key,)).fetchone()
-        if first is not None and first[0] < oldest:
+        (first,) = self._run(queries.FIRST_AT, (key,)).fetchone()
+        if first < oldest:
+            self._file()
             (floor,) = self._run(queries.LAST_OLD, (key, oldest)).fetchone()
             self._drop(key, floor)
 
     def _drop(self, key: str, floor: int) -> None:
-        """Drop the versions of ``key`` up to ``floor``, and note that they are gone."""
+        """Drop the versions of ``key`` up to ``floor``, and note that they are gone.
+
+        All are filed.
+        """
         (seq,) = self._run(queries.LAST_DROPPED, (key, floor)).fetchone()
         if seq is not None:
             self._run(queries.DROP, (key, floor))
+            self._run(queries.DROP_PLACES, (key, floor))
             self._run(queries.NOTE_NAME, (seq, key))
             self._run(queries.NOTE_STORE, (seq,))
 
@@ -268,8 +294,12 @@ class SqliteBackend:
         return found[:limit]
 
     def history(self, key: str, after: int, limit: int) -> list[Record]:
+        name = str(key)
         with self._snapshot():
-            return [Record(*row) for row in self._run(queries.HISTORY, (str(key), after, limit))]
+            rows = self._run(queries.HISTORY, (name, after, limit)).fetchall()
+            if len(rows) < limit:
+                rows += self._run(queries.NEWEST, (name, after, limit - len(rows))).fetchall()
+        return [Record(*row) for row in rows]
 
     def walk(self, cursor: str, limit: int) -> Walk:
         part, after = (cursor or "log/").split("/", 1)

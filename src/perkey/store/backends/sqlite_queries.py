@@ -25,12 +25,12 @@ _SPACE = 0x20
 
 _VERSION = 'l.key, l.version, l.body, l."by", l.at, l.op, l.ops, l.fence, l.base'
 _CELL = 'key, version, body, "by", at, op, ops, fence, base'
-_LAST = "l.seq = (SELECT v.seq FROM log AS v WHERE v.key = n.key ORDER BY v.version DESC LIMIT 1)"
-_HEADS = f"SELECT {_VERSION} FROM names AS n JOIN log AS l ON {_LAST}"
+_HEADS = f"SELECT {_VERSION} FROM names AS n CROSS JOIN versions AS l ON l.seq = n.last"
 
 _COLUMNS = '(key, version, at, fence, base, "by", op, ops, body)'
-PUT_LOG = f"INSERT INTO log {_COLUMNS}"
-PUT_NAME = "INSERT INTO names (key)"
+PUT_VERSION = f"INSERT INTO versions {_COLUMNS}"
+PUT_NAME = "INSERT INTO names (key, last)"
+MOVE_NAME = " ON CONFLICT (key) DO UPDATE SET last = excluded.last"
 NEW_CELL = f"INSERT INTO cells {_COLUMNS}"
 # Not REPLACE, which deletes and inserts: a row that keeps its size is written over in place.
 MOVE_CELL = (
@@ -40,20 +40,45 @@ MOVE_CELL = (
 )
 RAISE_HIGH = "UPDATE facts SET high = max(high, ?)"
 
-FIRST_VERSION = "SELECT at FROM log WHERE key = ? ORDER BY version LIMIT 1"
+# The newest versions, those above ``filed``, are not in ``places`` yet.
+_UNFILED = "l.seq > (SELECT filed FROM facts) AND l.key = ?1"
+FILED = "SELECT filed FROM facts"
+FILE = (
+    "INSERT INTO places (key, version, seq) "
+    "SELECT key, version, seq FROM versions WHERE seq > ? ORDER BY key, version"
+)
+NOTE_FILED = "UPDATE facts SET filed = (SELECT max(seq) FROM versions)"
+
+FIRST_AT = (
+    "SELECT l.at FROM versions AS l WHERE l.seq = ifnull("
+    "(SELECT seq FROM places WHERE key = ?1 ORDER BY version LIMIT 1), "
+    f"(SELECT min(l.seq) FROM versions AS l WHERE {_UNFILED}))"
+)
+# The next four see what is filed: whoever drops versions files them all before.
 LAST_OLD = (
     "SELECT min(l.version, h.version - 1) FROM "
-    "(SELECT max(version) AS version FROM log WHERE key = ?1 AND at < ?2) AS l, "
-    "(SELECT max(version) AS version FROM log WHERE key = ?1) AS h"
+    "(SELECT max(p.version) AS version FROM places AS p JOIN versions AS v ON v.seq = p.seq "
+    "WHERE p.key = ?1 AND v.at < ?2) AS l, "
+    "(SELECT max(version) AS version FROM places WHERE key = ?1) AS h"
 )
-LAST_DROPPED = "SELECT max(seq) FROM log WHERE key = ? AND version <= ?"
-DROP = "DELETE FROM log WHERE key = ? AND version <= ?"
+LAST_DROPPED = "SELECT max(seq) FROM places WHERE key = ? AND version <= ?"
+DROP = "DELETE FROM versions WHERE seq IN (SELECT seq FROM places WHERE key = ? AND version <= ?)"
+DROP_PLACES = "DELETE FROM places WHERE key = ? AND version <= ?"
 NOTE_NAME = "UPDATE names SET dropped = ? WHERE key = ?"
 NOTE_STORE = "UPDATE facts SET dropped = max(dropped, ?)"
 
-FIND_OP = "SELECT op FROM log WHERE key = ? AND version = ?"
+FIND_OP = (
+    "SELECT op FROM versions WHERE seq = ifnull("
+    "(SELECT seq FROM places WHERE key = ?1 AND version = ?2), "
+    f"(SELECT l.seq FROM versions AS l WHERE {_UNFILED} AND l.version = ?2))"
+)
 HISTORY = (
-    f"SELECT {_VERSION} FROM log AS l WHERE l.key = ? AND l.version > ? ORDER BY l.version LIMIT ?"
+    f"SELECT {_VERSION} FROM places AS p CROSS JOIN versions AS l ON l.seq = p.seq "
+    "WHERE p.key = ? AND p.version > ? ORDER BY p.version LIMIT ?"
+)
+NEWEST = (
+    f"SELECT {_VERSION} FROM versions AS l WHERE {_UNFILED} AND l.version > ?2 "
+    "ORDER BY l.seq LIMIT ?3"
 )
 SCAN_LOG = (
     f"{_HEADS} WHERE n.key >= ? AND n.key > ? AND (?3 IS NULL OR n.key < ?3) "
@@ -66,13 +91,14 @@ SCAN_CELLS = (
 WALK_LOG = f"{_HEADS} WHERE n.key > ? ORDER BY n.key LIMIT ?"
 WALK_CELLS = f"SELECT {_CELL} FROM cells WHERE key > ? ORDER BY key LIMIT ?"
 CHANGES = (
-    f"SELECT l.seq, {_VERSION} FROM log AS l WHERE l.seq > ? AND l.key >= ? "
+    f"SELECT l.seq, {_VERSION} FROM versions AS l WHERE l.seq > ? AND l.key >= ? "
     "AND (?3 IS NULL OR l.key < ?3) ORDER BY l.seq LIMIT ?"
 )
 COUNTS = (
-    "SELECT (SELECT count(*) FROM names) + (SELECT count(*) FROM cells), (SELECT count(*) FROM log)"
+    "SELECT (SELECT count(*) FROM names) + (SELECT count(*) FROM cells), "
+    "(SELECT count(*) FROM versions)"
 )
-LAST_SEQ = "SELECT ifnull(max(seq), 0) FROM log"
+LAST_SEQ = "SELECT ifnull(max(seq), 0) FROM versions"
 DROPPED = "SELECT dropped FROM facts"
 DROPPED_UNDER = (
     "SELECT EXISTS (SELECT 1 FROM names WHERE key >= ? AND (?2 IS NULL OR key < ?2) "
@@ -82,11 +108,8 @@ DROPPED_UNDER = (
 
 @cache
 def find_heads(count: int) -> str:
-    """The current versions of ``count`` keys of the log."""
-    if count == 1:
-        return f"SELECT {_VERSION} FROM log AS l WHERE l.key = ? ORDER BY l.version DESC LIMIT 1"
-    names = ", ".join(["(?)"] * count)
-    return f"WITH n (key) AS (VALUES {names}) SELECT {_VERSION} FROM n JOIN log AS l ON {_LAST}"
+    """The current versions of ``count`` keys that keep their versions."""
+    return f"{_HEADS} WHERE n.key {_among(count)}"
 
 
 @cache
