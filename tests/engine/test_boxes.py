@@ -10,7 +10,7 @@ from perkey.engine.journal import Journal
 from perkey.engine.limits import EngineLimits
 from perkey.engine.mail import Mail
 from perkey.engine.post import LocalPost
-from perkey.engine.records import box_of, place
+from perkey.engine.records import box_of, encode, freeze, instance_key, place, stored_of
 from perkey.store.keys import Key
 from perkey.store.record import Record
 from perkey.store.transaction import Tx
@@ -35,14 +35,20 @@ async def test_what_comes_right_after_the_timeout_is_received() -> None:
 class Records:
     """As much of a journal as letter boxes need, with a clock that is set by hand."""
 
-    owner = "engine"
-
-    def __init__(self) -> None:
+    def __init__(
+        self, owner: str = "engine", bodies: dict[Key, bytes | None] | None = None
+    ) -> None:
+        self.owner = owner
         self.now = 1_000
-        self.bodies: dict[Key, bytes | None] = {}
+        self.bodies = {} if bodies is None else bodies
 
     async def read(self, key: Key) -> bytes | None:
         return self.bodies.get(key)
+
+    async def scan(self, prefix: str, limit: int) -> list[Record]:
+        found = sorted((key, body) for key, body in self.bodies.items() if body is not None)
+        rows = [Record(key, 1, body, "", 0, "op") for key, body in found if key.startswith(prefix)]
+        return rows[:limit]
 
     async def commit(self, keys: Sequence[Key], fn: Callable[[Tx], Any]) -> Any:
         heads: dict[Key, Record | None] = {}
@@ -63,3 +69,43 @@ async def test_letters_whose_time_is_over_make_room() -> None:
         records.now += 700
     box = box_of(records.bodies[place("b", "paid", "b")])
     assert [message.payload for _, message in box.letters] == [3, 4]
+
+
+PAID = Delivered("paid", 7, "p-1")
+
+
+async def test_a_message_offered_again_says_who_has_it() -> None:
+    waiting = instance()
+    post = LocalPost(VirtualClock(), EngineLimits(), {"i1": waiting}.get)
+    assert await post.offer("paid", "b", PAID, 5, PAID.mark) == ("waiting", "")
+    assert await post.offer("paid", "b", PAID, 5, PAID.mark) == ("duplicate", "")
+    assert await post.take(waiting, "paid", "receive:paid:1", None) == (PAID, None)
+    assert await post.offer("paid", "b", PAID, 5, PAID.mark) == ("duplicate", "i1")
+    assert await post.deliver("i1", PAID, PAID.mark) == "duplicate"
+    assert waiting.inbox == []
+
+
+async def test_a_message_offered_again_to_a_box_on_a_store_is_a_duplicate() -> None:
+    records = Records()
+    mail = Mail(cast(Journal, records), EngineLimits())
+    assert await mail.offer("paid", "b", PAID, 5, PAID.mark) == ("waiting", "")
+    assert await mail.offer("paid", "b", PAID, 5, PAID.mark) == ("duplicate", "")
+    assert len(box_of(records.bodies[place("b", "paid", "b")]).letters) == 1
+
+
+async def test_what_others_did_to_an_instance_is_told_to_its_engine_once() -> None:
+    theirs = Records("theirs")
+    ours = Records("ours", theirs.bodies)
+    theirs.bodies[instance_key("i1")] = encode(freeze(instance(), "digest", "theirs"))
+    mail = Mail(cast(Journal, ours), EngineLimits())
+    assert await mail.deliver("i1", PAID, None) == "delivered"
+    await mail.cancel("i1")
+    assert await mail.notices() == []
+    told = Mail(cast(Journal, theirs), EngineLimits())
+    assert sorted(await told.notices()) == [("i1", "cancel"), ("i1", "message")]
+    assert await told.notices() == []
+    assert await told.deliver("i1", PAID, None) == "delivered"  # its own: it need not be told
+    assert await told.notices() == []
+    stored = stored_of(theirs.bodies[instance_key("i1")])
+    assert stored is not None
+    assert (stored.inbox, stored.cancel) == ([PAID, PAID], True)

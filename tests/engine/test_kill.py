@@ -14,6 +14,8 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import perkey
 from perkey.engine import AsyncEngine, EngineLimits
 from perkey.engine.records import Stored, stored_of
@@ -104,6 +106,7 @@ async def all_ended(store: perkey.AsyncStore) -> dict[str, Stored]:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.timeout(max(300, 60 * ROUNDS))
 async def test_kill_9_of_one_of_two_engines_loses_nothing(tmp_path: Path) -> None:
     """What was acknowledged ends, and no step has two results, whoever saw them."""
     url = f"sqlite:///{tmp_path}/e.db"

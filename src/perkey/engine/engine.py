@@ -181,7 +181,6 @@ class AsyncEngine:
 
     async def _tear_down(self, timeout: float) -> None:
         end = self.clock.monotonic() + timeout
-        self._hub.accepting = False
         try:
             if self._runner.neighbours is not None:
                 self._runner.neighbours.stop()
