@@ -44,6 +44,7 @@ class _Base:
                 f"{store.backend.name} store commits at most {atomic}; use {MULTI_KEY_STORES}"
             )
         self._store = store
+        self._room = operations.Room(store.limits.transaction_keys, atomic)
 
     @staticmethod
     def new_key() -> str:
@@ -115,9 +116,9 @@ class Ledger(_Base):
     def transfers(self, rows: Sequence[Sequence[Any]], *, by: str = "") -> list[Item]:
         """Many transfers, each ``(source, target, amount, key[, memo])`` with a result of its own.
 
-        Several hundred share a commit; a refused one leaves nothing and the others go on.
+        Up to two thousand share a commit; a refused one leaves nothing and the others go on.
         """
-        result: list[Item] = self._store.run(operations.transfers(rows, by))
+        result: list[Item] = self._store.run(operations.transfers(rows, by, self._room))
         return result
 
     def post(
@@ -203,7 +204,9 @@ class Ledger(_Base):
         importing a file again moves nothing twice.  ``progress(line, lines)`` is called now and
         then.
         """
-        result: Imported = self._store.run(csvfiles.import_csv(path, batch, progress, by))
+        result: Imported = self._store.run(
+            csvfiles.import_csv(path, batch, progress, by, self._room)
+        )
         return result
 
     def export_csv(self, path: Path, *, progress: Progress | None = None) -> int:
@@ -259,7 +262,7 @@ class AsyncLedger(_Base):
 
     async def transfers(self, rows: Sequence[Sequence[Any]], *, by: str = "") -> list[Item]:
         """Like ``Ledger.transfers``."""
-        result: list[Item] = await self._store.run(operations.transfers(rows, by))
+        result: list[Item] = await self._store.run(operations.transfers(rows, by, self._room))
         return result
 
     async def post(
@@ -338,8 +341,10 @@ class AsyncLedger(_Base):
     async def import_csv(
         self, path: Path, *, batch: str = "", progress: Progress | None = None, by: str = ""
     ) -> Imported:
-        """Like ``Ledger.import_csv``.  Files are read on the loop, a few hundred rows at a time."""
-        result: Imported = await self._store.run(csvfiles.import_csv(path, batch, progress, by))
+        """Like ``Ledger.import_csv``.  Files are read on the loop, a thousand rows at a time."""
+        result: Imported = await self._store.run(
+            csvfiles.import_csv(path, batch, progress, by, self._room)
+        )
         return result
 
     async def export_csv(self, path: Path, *, progress: Progress | None = None) -> int:

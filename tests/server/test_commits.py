@@ -63,7 +63,7 @@ async def test_deleting(client: Client) -> None:
         ({"if": {"a": "1"}}, 422, "invalid-value"),
         ({"if": {"a": 0}, "puts": {"a": 1}}, 422, "invalid-value"),
         ({"if": {"": 0}, "put": {"": 1}}, 400, "invalid-key"),
-        ({"if": {str(n): 0 for n in range(1001)}}, 413, "limit-exceeded"),
+        ({"if": {str(n): 0 for n in range(5001)}}, 413, "limit-exceeded"),
     ],
 )
 async def test_what_is_refused(client: Client, body: Any, status: int, code: str) -> None:

@@ -330,7 +330,7 @@ async def test_limits_of_questions(written: Written) -> None:
         (await ask(written.client, "history", wire.History("d/k", 0, limit))).problem(400, "usage")
         (await ask(written.client, "changes", wire.Changes("d/", "", limit))).problem(400, "usage")
         (await ask(written.client, "walk", wire.WalkFrom("", limit))).problem(400, "usage")
-    many = wire.Look([f"d/{n}" for n in range(1001)])
+    many = wire.Look([f"d/{n}" for n in range(5001)])
     (await ask(written.client, "look", many)).problem(413, "limit-exceeded")
     for timeout in (0.0, -1.0, float("nan"), 1e9):
         asked = wire.Commit({}, [], timeout)

@@ -20,7 +20,7 @@ class Limits:
 
     value_bytes: int = MAX_VALUE_BYTES
     """The longest encoded value.  (How deep it may nest is fixed: ``codec.MAX_DEPTH``.)"""
-    transaction_keys: int = 1_000
+    transaction_keys: int = 5_000
     """How many keys one transaction may declare."""
     batch: int = 512
     """How many transactions one commit may carry."""

@@ -34,7 +34,10 @@ def test_text_that_is_no_amount(text: str) -> None:
         amounts.minor(text, 2)
 
 
-def test_many_rows_in_chunks_with_progress(ledger: Ledger, tmp_path: Path) -> None:
+def test_many_rows_in_chunks_with_progress(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csvfiles, "CHUNK", 250)
     path = tmp_path / "many.csv"
     path.write_text("source,target,minor\n" + "a,b,1\n" * 900)
     seen: list[tuple[int, int]] = []

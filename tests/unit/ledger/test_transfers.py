@@ -27,6 +27,7 @@ from perkey import (
     UnitMismatch,
     UsageError,
 )
+from perkey.flows.ledger import operations
 from perkey.flows.ledger.model import (
     Leg,
     Posting,
@@ -36,7 +37,9 @@ from perkey.flows.ledger.model import (
     transfer_key,
 )
 from perkey.flows.ledger.posting import execute, transfer_order
-from perkey.store.transaction import Transaction
+from perkey.store.backends.memory import MemoryBackend
+from perkey.store.evaluate import Batch
+from perkey.store.transaction import Outcome, Transaction
 
 BIG = 2**63 - 1
 
@@ -231,10 +234,53 @@ def test_a_bulk_gives_each_transfer_its_own_result(ledger: Ledger) -> None:
     assert ledger.verify() is None
 
 
-def test_a_large_bulk_takes_several_commits(ledger: Ledger) -> None:
+def test_a_large_bulk_takes_several_commits(
+    ledger: Ledger, store: perkey.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "CHUNK", 300)
+    before = store.statistics()["commits"]
     items = ledger.transfers([("world", "b", 1, f"x{n}") for n in range(700)])
     assert {item.error for item in items} == {None}
+    assert store.statistics()["commits"] == before + 3
     assert figures(ledger)["b"] == (700, 700)
+    assert ledger.verify() is None
+
+
+class Bounded(MemoryBackend):
+    """Commits at most ``atomic_keys`` keys, those that are only appended included."""
+
+    atomic_keys = 42
+
+    def apply(self, batch: Batch) -> list[Outcome]:
+        outcomes = super().apply(batch)
+        for outcome in outcomes:
+            assert len({record.key for record in outcome.writes}) <= self.atomic_keys
+        return outcomes
+
+
+def test_a_bulk_keeps_to_what_its_store_can_commit() -> None:
+    """Also where every transfer fills a page of entries on both sides."""
+    names = [f"n{n:02}" for n in range(40)]
+    with perkey.Store(Bounded(None)) as store:
+        ledger = Ledger(store)
+        for name in names:
+            ledger.open_account(name, "EUR", floor=None)
+        for turn in range(16):
+            rows = [(a, b, 1, f"{turn}/{a}") for a, b in zip(names[::2], names[1::2], strict=True)]
+            assert {item.error for item in ledger.transfers(rows)} == {None}
+        assert store.statistics()["commits"] > 40 + 16
+        assert (ledger.balance("n00").posted, ledger.balance("n01").posted) == (-16, 16)
+        assert ledger.verify() is None
+
+
+def test_a_bulk_keeps_to_the_limit_of_keys() -> None:
+    with perkey.open("memory://", limits=perkey.Limits(transaction_keys=10)) as store:
+        ledger = Ledger(store)
+        for name in ("world", "b"):
+            ledger.open_account(name, "EUR", floor=None)
+        items = ledger.transfers([("world", "b", 1, f"x{n}") for n in range(50)])
+        assert {item.error for item in items} == {None}
+        assert ledger.balance("b").posted == 50
 
 
 def test_a_statement_comes_in_pages(ledger: Ledger) -> None:

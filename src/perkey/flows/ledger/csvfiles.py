@@ -32,7 +32,7 @@ Progress = Callable[[int, int], object]
 MAX_ERRORS = 1000
 """How many refused rows are kept; all are counted."""
 
-CHUNK = 250
+CHUNK = 1000
 """How many rows are read, and moved, at a time."""
 PAGE = 500
 
@@ -151,7 +151,9 @@ def _guarded(read: Callable[[], Any], reader: csv.DictReader[str]) -> Any:
         raise UsageError(f"line {reader.line_num} is not CSV: {error}") from None
 
 
-def import_csv(path: Path, batch: str, progress: Progress | None, by: str) -> steps.Flow[Imported]:
+def import_csv(
+    path: Path, batch: str, progress: Progress | None, by: str, room: operations.Room
+) -> steps.Flow[Imported]:
     """Transfer what each row says; a refused row leaves nothing, and the others go on."""
     rows: Rows = yield steps.Call(Rows, (path, batch))
     done, scales = Imported(), dict[str, int]()
@@ -160,7 +162,7 @@ def import_csv(path: Path, batch: str, progress: Progress | None, by: str) -> st
             chunk: list[Row | RowError] = yield steps.Call(rows.take, (CHUNK,))
             if not chunk:
                 return done
-            yield from _import_chunk(chunk, scales, done, by)
+            yield from _import_chunk(chunk, scales, done, by, room)
             if progress is not None:
                 yield steps.Call(progress, (rows.line, rows.total))
     finally:
@@ -168,7 +170,11 @@ def import_csv(path: Path, batch: str, progress: Progress | None, by: str) -> st
 
 
 def _import_chunk(
-    chunk: Sequence[Row | RowError], scales: dict[str, int], done: Imported, by: str
+    chunk: Sequence[Row | RowError],
+    scales: dict[str, int],
+    done: Imported,
+    by: str,
+    room: operations.Room,
 ) -> steps.Flow[None]:
     yield from _learn_scales({row.source for row in chunk if isinstance(row, Row)}, scales)
     lines: list[int] = []
@@ -185,7 +191,7 @@ def _import_chunk(
             continue
         lines.append(row.line)
         wanted.append((row.source, row.target, amount, row.key, row.memo))
-    items = yield from operations.transfers(wanted, by)
+    items = yield from operations.transfers(wanted, by, room)
     for line, item in zip(lines, items, strict=True):
         if item.error is not None:
             done.refuse(line, item.error)

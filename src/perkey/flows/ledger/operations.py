@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -42,10 +42,9 @@ from perkey.store.transaction import Outcome, Tx
 
 T = TypeVar("T")
 
-CHUNK = 500
-"""How many transfers of a bulk share one commit at most."""
-CHUNK_KEYS = 750
-"""How many keys they may have together; below ``Limits.transaction_keys``."""
+CHUNK = 2000
+"""How many transfers of a bulk share one commit at most: the more, the more of them share the
+reading and writing of an account, and the longer others wait for their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 def _commit(
-    keys: Sequence[Key], fn: Callable[[Tx], T], by: str, timeout: float | None = None
+    keys: Iterable[Key], fn: Callable[[Tx], T], by: str, timeout: float | None = None
 ) -> steps.Flow[T]:
     check_by(by)
     outcome: Outcome = yield steps.Transact(tuple(sorted(keys)), fn, by, timeout=timeout)
@@ -164,7 +163,20 @@ def plan(source: str, target: str, amount: int, key: str, memo: str) -> Plan:
     return Plan(wanted.keys, execute(wanted))
 
 
-def transfers(rows: Sequence[Sequence[Any]], by: str) -> steps.Flow[list[Item]]:
+class Room(NamedTuple):
+    """What one commit of a store takes."""
+
+    keys: int
+    """How many keys a transaction may declare."""
+    records: int | None
+    """How many keys it may write, those of pages included; None: any number."""
+
+    def holds(self, keys: int, orders: int) -> bool:
+        """Whether so many keys fit, when each of the orders may fill a page on both sides."""
+        return keys <= self.keys and (self.records is None or keys + 2 * orders <= self.records)
+
+
+def transfers(rows: Sequence[Sequence[Any]], by: str, room: Room) -> steps.Flow[list[Item]]:
     """Many transfers, a chunk a commit, each with a result of its own.
 
     Within a chunk a refused one leaves nothing and the others commit; after a crash the same
@@ -173,25 +185,26 @@ def transfers(rows: Sequence[Sequence[Any]], by: str) -> steps.Flow[list[Item]]:
     orders = [_row(row) for row in rows]
     done: list[Item] = []
     while len(done) < len(orders):
-        chunk, keys = _chunk(orders, len(done))
+        chunk, keys = _chunk(orders, len(done), room)
         done += yield from _commit(keys, partial(_bulk, orders=chunk), by)
     return done
 
 
 def _chunk(
-    orders: Sequence[Order | PerkeyError], start: int
-) -> tuple[list[Order | PerkeyError], list[Key]]:
+    orders: Sequence[Order | PerkeyError], start: int, room: Room
+) -> tuple[list[Order | PerkeyError], set[Key]]:
     """As many orders from ``start`` on as one commit takes, and their keys."""
     keys: set[Key] = set()
     chunk: list[Order | PerkeyError] = []
     for each in orders[start : start + CHUNK]:
         if isinstance(each, Order):
-            if len(keys) + len(each.sides) >= CHUNK_KEYS:
+            if chunk and not room.holds(len(keys) + 3, len(chunk) + 1):
                 break
             keys.add(each.record)
-            keys.update([side.key for side in each.sides])
+            for side in each.sides:
+                keys.add(side.key)
         chunk.append(each)
-    return chunk, [*keys]
+    return chunk, keys
 
 
 def _row(row: Sequence[Any]) -> Order | PerkeyError:

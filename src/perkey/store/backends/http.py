@@ -8,6 +8,7 @@ credentials, and nothing but the standard library.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from perkey.clock import Clock
 from perkey.errors import Forbidden, UsageError
@@ -42,6 +43,8 @@ class HttpBackend:
         except BaseException:
             self._client.close()
             raise
+        keys = min(limits.transaction_keys, self._about.transaction_keys)
+        self.limits = replace(limits, transaction_keys=keys)
         self.atomic_keys: int | None = self._about.atomic_keys
         self.several_versions = self.atomic_keys != 1
         self.durability = f"the server's: {self._about.durability}"
