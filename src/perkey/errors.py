@@ -34,6 +34,7 @@ exception and stand in ``details``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 __all__ = [
@@ -458,3 +459,15 @@ class HistoryGap(StoreError):
 
     code = "history-gap"
     status = 410
+
+
+def by_code() -> dict[str, type[PerkeyError]]:
+    """Every class of the tree by its code, those of servers and backends that are loaded too."""
+    return {kind.code: kind for kind in _tree(PerkeyError)}
+
+
+def _tree(kind: type[PerkeyError]) -> Iterator[type[PerkeyError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("perkey."):
+            yield from _tree(child)

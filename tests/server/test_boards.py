@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from perkey import AsyncStore
 from perkey.server import identity
 from perkey.server.app import application
@@ -94,6 +96,40 @@ async def test_a_refused_claim_frees_its_key(client: Client) -> None:
     (await ask(client, "claim", {"lease": 60}, idempotency_key="k")).problem(409, "lease-held")
     await ask(client, "release", {"task": "a", "token": token})
     assert (await ask(client, "claim", {"lease": 60}, idempotency_key="k")).status == 200
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_who_waits_for_a_task_does_not_hold_up_the_server_s_end(
+    client: Client, key: str | None
+) -> None:
+    await made(client, ["a"])
+    token = (await ask(client, "claim", {"lease": 600})).json["token"]
+    given = {} if key is None else {"idempotency_key": key}
+    waiting = asyncio.create_task(ask(client, "claim", {"lease": 60, "wait": 1e9}, **given))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    client.app.services.stopping.set()
+    refused = await waiting
+    assert "this server stops" in refused.problem(503, "overloaded")["detail"]
+    assert refused.header("retry-after") == "1"
+    # What can be had without waiting is still given, and the key of the refused is free.
+    (await ask(client, "claim", {"lease": 60, "wait": 1e9})).problem(503, "overloaded")
+    await ask(client, "release", {"task": "a", "token": token})
+    assert (await ask(client, "claim", {"lease": 60, "wait": 1e9}, **given)).status == 200
+
+
+async def test_a_claim_is_found_by_who_waits_for_it(client: Client) -> None:
+    await made(client, ["a"])
+    token = (await ask(client, "claim", {"lease": 600})).json["token"]
+    waiting = asyncio.create_task(ask(client, "claim", {"lease": 60, "wait": 1e9}))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    await ask(client, "release", {"task": "a", "token": token})
+    found = await waiting
+    assert (found.status, found.json["task"], found.json["attempt"]) == (200, "a", 1)
+    (await ask(client, "claim", {"lease": 60, "wait": 0.01})).problem(409, "lease-held")
 
 
 async def test_workers_share_the_tasks(client: Client) -> None:

@@ -226,3 +226,29 @@ def test_open_streams_do_not_hold_it_up(request: pytest.FixtureRequest, reads: b
             seen += chunk
         assert process.wait(60) == 0
         assert not reads or seen.endswith(b"0\r\n\r\n"), "the stream ended in good order"
+
+
+def test_who_waits_for_a_task_does_not_hold_it_up(patient: PerkeyHttp) -> None:
+    """This server would wait for a running request for longer than the test does."""
+    client = http.client.HTTPConnection(base.HOST, patient.port, timeout=60)
+    for method, path, asked in (
+        ("PUT", "/v1/boards/run", {"tasks": ["a"]}),
+        ("POST", "/v1/boards/run/claim", {"lease": 600, "worker": "w"}),
+    ):
+        client.request(method, path, json.dumps(asked))
+        assert client.getresponse().read()
+    client.close()
+    body = json.dumps({"lease": 600, "worker": "late", "wait": 20}).encode()
+    head = b"POST /v1/boards/run/claim HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\n"
+    with socket.create_connection((base.HOST, patient.port), timeout=60) as waiting:
+        waiting.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body))
+        assert waiting.recv(100).startswith(b"HTTP/1.1 100")
+        waiting.sendall(body)
+        process = psutil.Process(patient.pid)
+        process.send_signal(signal.SIGTERM)
+        answer = b""
+        while chunk := waiting.recv(65_536):
+            answer += chunk
+        assert process.wait(60) == 0
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"this server stops" in answer

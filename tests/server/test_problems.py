@@ -11,7 +11,7 @@ from tests.server.client import Client
 
 async def test_every_problem_has_a_page(client: Client) -> None:
     listed = (await client.send("GET", "/problems")).body.decode()
-    for code, kind in problems.kinds().items():
+    for code, kind in errors.by_code().items():
         page = await client.send("GET", f"/problems/{code}")
         assert page.status == 200
         assert page.header("content-type") == "text/html; charset=utf-8"

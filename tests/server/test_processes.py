@@ -201,6 +201,27 @@ async def test_instances_are_listed_in_pages(client: Client) -> None:
     (await client.send("GET", f"{ENGINE}/instances?after=../x")).problem(400, "usage")
 
 
+async def test_a_page_of_one_process_is_filled(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of other processes stand between its instances, and do not count."""
+    made = []
+    for _ in range(3):
+        made.append(await started(client, "shop/add"))
+        for _ in range(3):
+            await started(client, "fails")
+    page = await look(client, "/instances?process=shop/add&limit=2")
+    assert [each["id"] for each in page["instances"]] == sorted(made)[:2]
+    rest = await look(client, f"/instances?process=shop/add&limit=2&after={page['next']}")
+    assert [each["id"] for each in rest["instances"]] == sorted(made)[2:]
+    assert "next" not in rest
+    assert await look(client, "/instances?process=none&limit=5") == {"instances": []}
+    monkeypatch.setattr("perkey.server.processes.LOOKS", 2)
+    short = await look(client, "/instances?process=none&limit=5")
+    assert short["instances"] == []
+    assert short["next"], "it says where to go on instead of looking at all of them"
+
+
 async def test_the_link_leads_to_the_next_page(client: Client) -> None:
     for _ in range(2):
         await started(client, "shop/add")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
 
 from perkey.board import AsyncBoard
 from perkey.errors import LeaseHeld
+from perkey.flows import board, steps
 from perkey.flows.board import Status
 from perkey.flows.tasklist import Claim
 from perkey.server import listing
 from perkey.server.calls import Call
+from perkey.server.refusals import Overloaded
 from perkey.server.replies import json_reply
 from perkey.server.routes import Route
 from perkey.store.keys import BOARDS
+
+T = TypeVar("T")
 
 MAX_WAIT_S = 20.0
 """How long one request may wait for a task; ask again for longer."""
@@ -107,8 +114,9 @@ async def list_boards(call: Call) -> Response:
 async def create(call: Call) -> Response:
     """Dispatch a run; the same again changes nothing, another one is refused."""
     asked = call.decode(Dispatch)
-    board = _board(call)
-    return _status(await board.create(asked.tasks, attempts=asked.attempts, by=call.write.by))
+    return _status(
+        await _board(call).create(asked.tasks, attempts=asked.attempts, by=call.write.by)
+    )
 
 
 async def status(call: Call) -> Response:
@@ -120,14 +128,42 @@ async def claim(call: Call) -> Response:
     """The next task; 204 when all are finished, 409 with Retry-After while others work."""
     asked = call.decode(Wish)
     worker, wait = call.caller.author(asked.worker), min(asked.wait, MAX_WAIT_S)
+    call.caller.need_key(call.params["run"])
+    flow = board.claim(call.params["run"], worker, asked.lease, asked.task, wait)
     try:
-        found = await _board(call).claim(worker, lease=asked.lease, task=asked.task, wait=wait)
+        found: Claim | None = await call.services.store.run(_awake(flow, call.services.stopping))
     except LeaseHeld as held:
         held.details["retry_after"] = held.details.get("retry_after_ms", 0) / 1000
         raise
     if found is None:
         return Response(status_code=204, headers={"cache-control": "no-store"})
     return json_reply(_facts(found))
+
+
+def _awake(flow: steps.Flow[T], stopping: asyncio.Event) -> steps.Flow[T]:
+    """The same flow, whose pauses end with the server.  Whatever else it does is finished: a
+    claim that was cut off could have landed, and nobody would know of it."""
+
+    async def pause(seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await stopping.wait()
+            raise Overloaded("this server stops, and no task was free so far; ask another one")
+
+    send: Callable[[Any], steps.Step] = flow.send
+    answer: Any = None
+    while True:
+        try:
+            step = send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        if type(step) is steps.Sleep:
+            step = steps.Call(pause, (step.seconds,))
+        try:
+            answer, send = (yield step), flow.send
+        except BaseException as error:
+            answer, send = error, flow.throw
 
 
 async def heartbeat(call: Call) -> Response:
@@ -140,9 +176,9 @@ async def heartbeat(call: Call) -> Response:
 async def finish(call: Call) -> Response:
     """Record a task's output; the same again is harmless, 409 when the claim has passed on."""
     asked = call.decode(Done)
-    board = _board(call)
-    await board.finish(_claim(call, asked), asked.output)
-    return _status(await board.status())
+    run = _board(call)
+    await run.finish(_claim(call, asked), asked.output)
+    return _status(await run.status())
 
 
 async def fail(call: Call) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import PlainTextResponse, Response
 
-from perkey.errors import NotFound, StoreUnavailable
+from perkey.errors import NotFound, StoreUnavailable, by_code
 from perkey.server import problems
 from perkey.server.calls import Call
 from perkey.server.replies import json_reply
@@ -41,7 +41,7 @@ async def list_problems(call: Call) -> Response:
 
 async def show_problem(call: Call) -> Response:
     """What one kind of problem means."""
-    kind = problems.kinds().get(call.params["code"])
+    kind = by_code().get(call.params["code"])
     if kind is None:
         raise NotFound(f"no problem has the code {call.params['code']!r:.60}")
     return problems.page(kind)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -77,18 +76,6 @@ def title(kind: type[PerkeyError]) -> str:
     return " ".join((kind.__doc__ or "").split())
 
 
-def kinds() -> dict[str, type[PerkeyError]]:
-    """Every class of the error tree by its code."""
-    return {kind.code: kind for kind in _tree(PerkeyError)}
-
-
-def _tree(kind: type[PerkeyError]) -> Iterator[type[PerkeyError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        if child.__module__.startswith("perkey."):
-            yield from _tree(child)
-
-
 def advice(kind: type[PerkeyError]) -> str:
     """What to do next about a kind of error."""
     return next(text for parent, text in _NEXT if issubclass(kind, parent))
@@ -109,7 +96,7 @@ def index() -> Response:
     """All kinds of problems, each a link to its page."""
     rows = "".join(
         f'<li><a href="problems/{code}">{code}</a> ({kind.status}): {html.escape(title(kind))}'
-        for code, kind in sorted(kinds().items())
+        for code, kind in sorted(errors.by_code().items())
     )
     return HTMLResponse(
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Problems</title>'

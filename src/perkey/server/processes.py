@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -25,6 +27,8 @@ from perkey.server.replies import json_reply
 from perkey.server.routes import Route
 from perkey.store.keys import check_name
 
+LOOKS = 20
+"""How many times as many instances as one page has are looked at for those that it is to have."""
 MAX_WAIT_S = 20
 """How long one request may wait, in seconds; ask again for longer."""
 MAX_TTL_S = 30 * 86_400.0
@@ -256,19 +260,41 @@ async def list_instances(call: Call) -> Response:
     if state and state not in STATES:
         raise BadRequest(f"expected ?state= of {', '.join(STATES)}, found {state!r:.40}")
     limit = call.whole("limit", DEFAULT, 1, MOST)
-    seen = await engine.look_through(after=call.text("after"), limit=limit)
-    found = [
-        _facts(each)
-        for each in seen
-        if call.caller.covers(each.key)
-        and process in ("", each.key)
-        and state in ("", each.state.value)
-    ]
-    if len(seen) < limit:
-        return json_reply({"instances": found})
-    link = f"?{urlencode({**call.query, 'after': seen[-1].id}, quote_via=quote)}"
-    headers = {"link": f'<{link}>; rel="next"'}
-    return json_reply({"instances": found, "next": seen[-1].id}, headers=headers)
+
+    def wanted(each: Handle) -> bool:
+        return (
+            call.caller.covers(each.key)
+            and process in ("", each.key)
+            and state in ("", each.state.value)
+        )
+
+    found, after = await _page(engine, wanted, call.text("after"), limit)
+    listed = {"instances": [_facts(each) for each in found]}
+    if after is None:
+        return json_reply(listed)
+    link = f"?{urlencode({**call.query, 'after': after}, quote_via=quote)}"
+    return json_reply(listed | {"next": after}, headers={"link": f'<{link}>; rel="next"'})
+
+
+async def _page(
+    engine: AsyncEngine, wanted: Callable[[Handle], bool], after: str, limit: int
+) -> tuple[list[Handle], str | None]:
+    """Up to ``limit`` of those wanted, and where to go on; None where there are no more.
+
+    Short of ``limit`` where few are wanted, after looking at ``LOOKS`` times as many.
+    """
+    found: list[Handle] = []
+    for _ in range(LOOKS):
+        seen = await engine.look_through(after=after, limit=limit)
+        for each in seen:
+            after = each.id
+            if wanted(each):
+                found.append(each)
+                if len(found) == limit:
+                    return found, after
+        if len(seen) < limit:
+            return found, None
+    return found, after
 
 
 async def show_instance(call: Call) -> Response:
@@ -309,12 +335,10 @@ async def cancel(call: Call) -> Response:
     """Ask an instance to stop; 202 where it has not yet."""
     handle = await _instance(call)
     wait = call.whole("wait", 1, 0, MAX_WAIT_S)
-    try:
-        if not handle.state.ended:
-            await handle.cancel(wait)
-    except StillRunning:
-        return json_reply(_facts(handle), 202)
-    return json_reply(_facts(handle))
+    if not handle.state.ended:
+        with suppress(StillRunning):
+            await _in_time(call, handle.cancel(wait))
+    return json_reply(_facts(handle), 200 if handle.state.ended else 202)
 
 
 _ENGINE = "/v1/engine"

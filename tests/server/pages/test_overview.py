@@ -160,3 +160,9 @@ async def test_a_token_sees_its_own_changes(guarded: Guarded, store: AsyncStore)
         assert "runs/1" in page.text
         assert "secret" not in page.text
         assert "secret/plan" in Page(await guarded.signed_in("boss").send("GET", "/ui")).text
+
+
+async def test_a_slash_too_many_leads_to_the_first_page(client: Client) -> None:
+    for target in ("/", "/ui/"):
+        answer = await client.send("GET", target)
+        assert (answer.status, answer.header("location")) == (303, "/ui")

@@ -52,7 +52,7 @@ def is_stale(record: Record) -> bool:
 
 
 async def front(call: Call) -> Response:
-    """From the bare address to the first page."""
+    """From the bare address, or one with a slash too many, to the first page."""
     return render.redirect(render.link(call))
 
 
@@ -119,6 +119,7 @@ async def live(call: Call) -> Response:
 
 ROUTES = [
     Route("GET", "/", front, None, page=True),
+    Route("GET", "/ui/", front, None, page=True),
     Route("GET", "/ui", overview, page=True),
     Route("GET", "/ui/live", live, query=("after",), page=True),
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -128,20 +127,10 @@ def refusal(status: int, media: str, answer: bytes) -> PerkeyError:
         return Lost(f"a problem of status {status} cannot be read")
     known = {"type", "title", "status", "code", "detail"}
     details = {name: value for name, value in problem.items() if name not in known}
-    kind = _kinds().get(code)
+    kind = errors.by_code().get(code)
     if kind is not None and issubclass(kind, errors.Busy):
         return NothingDone(f"the server is busy: {detail}", **details)
     if status < 500:
         # Nothing was done; what this version does not know is a wrong call.
         return (kind or UsageError)(detail, **details)
     return Lost(f"the server could not do it: {detail}")
-
-
-def _kinds() -> dict[str, type[PerkeyError]]:
-    return {kind.code: kind for kind in _tree(PerkeyError)}
-
-
-def _tree(kind: type[PerkeyError]) -> Iterator[type[PerkeyError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _tree(child)
