@@ -29,16 +29,45 @@ from tests.engine.processes import order, quick, until, waits
 # -------------------------------------------------------------------------- lifecycle
 
 
-async def test_a_whole_life_is_readable_at_every_moment(engine: AsyncEngine) -> None:
-    seen = [engine.state]
+async def test_a_whole_life_is_readable_at_every_moment() -> None:
+    """From wherever the engine calls out: brokers, bodies and observers; nothing is waited for."""
+    seen: list[tuple[str, State]] = []
+
+    class Reads:
+        async def open(self, key: str, start: Any) -> None:
+            seen.append(("open", engine.state))
+
+        async def close(self, key: str, start: Any) -> None:
+            seen.append(("close", engine.state))
+
+    async def body(ctx: Context) -> None:
+        seen.append(("body", ctx.engine.state))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append(("cancelled", ctx.engine.state))
+
+    engine = AsyncEngine(broker=Reads())
+    await engine.register_process(order(body, message("m")))
+    seen.append(("before", engine.state))
     await engine.run()
-    seen.append(engine.state)
+    await engine.publish("m")
+    await until(lambda: seen[-1][0] == "body")
     await engine.pause()
-    seen.append(engine.state)
+    seen.append(("paused", engine.state))
     await engine.resume()
+    seen.append(("resumed", engine.state))
     await engine.shutdown()
-    seen.append(engine.state)
-    assert seen == [State.NOT_STARTED, State.STARTED, State.PAUSED, State.STOPPED]
+    seen.append(("after", engine.state))
+    assert sorted(seen[-3:-1]) == [("cancelled", State.STOPPING), ("close", State.STOPPING)]
+    assert seen[:-3] + seen[-1:] == [
+        ("before", State.NOT_STARTED),
+        ("open", State.STARTING),
+        ("body", State.STARTED),
+        ("paused", State.PAUSED),
+        ("resumed", State.STARTED),
+        ("after", State.STOPPED),
+    ]
 
 
 async def test_of_many_runs_exactly_one_wins(engine: AsyncEngine) -> None:

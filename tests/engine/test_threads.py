@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(250)
         assert not thread.is_alive()
     return answers
 
@@ -64,28 +65,39 @@ def test_callers_that_come_while_the_loop_ends_are_answered() -> None:
 
 
 def test_a_storm_of_registrations_starts_and_reads_leaves_a_consistent_registry() -> None:
+    """Three threads on each of two keys."""
     with Engine() as engine:
 
-        def churn(key: str) -> None:
-            for n in range(8):
+        def churn(key: str) -> list[int]:
+            kept = []
+            for n in range(6):
                 receipt = engine.register_process(define(key, quick, [message(f"go {key}")]))
-                handle = engine.start_latest(key, variables={"n": n})
+                latest = engine.start_latest(key, variables={"n": n})
                 assert engine.state is State.STARTED
+                assert latest.version >= receipt.version
                 assert receipt in engine.registrations(key)
                 exactly = engine.start_version(key, receipt.version, variables={"n": n})
                 assert exactly.version == receipt.version
-                assert exactly.wait(60) is InstanceState.COMPLETED
-                engine.starters()
-                assert handle.wait(60) is InstanceState.COMPLETED
+                assert {each.key for each in engine.starters()} <= {"a", "b"}
+                for handle in (latest, exactly):
+                    assert handle.wait(60) is InstanceState.COMPLETED
+                    assert handle.result() == n
                 if n % 3 == 0:
                     engine.unregister_version(receipt)
+                else:
+                    kept.append(receipt.version)
+            return kept
 
-        answers = at_once([lambda key=key: churn(key) for key in "abcd"])  # type: ignore[misc]
-        assert answers == [None] * 4
-        for key in "abcd":
+        answers = at_once([partial(churn, key) for key in "ab" * 3])
+        assert [each for each in answers if isinstance(each, Exception)] == []
+        for key, kept in (("a", answers[::2]), ("b", answers[1::2])):
             versions = [each.version for each in engine.registrations(key)]
-            assert versions == [2, 3, 5, 6, 8]
-        assert sorted(each.key for each in engine.starters()) == list("abcd")
+            assert versions == sorted(version for each in kept for version in each)
+            assert len(versions) == len(set(versions)) == 12
+            (starter,) = [each for each in engine.starters() if each.key == key]
+            assert starter.version == versions[-1]
+            receipt = engine.register_process(define(key, quick, [message(f"go {key}")]))
+            assert receipt.version == 19  # none was given twice, and none was left out
 
 
 def test_64_threads_with_one_idempotency_key_run_one_body() -> None:
