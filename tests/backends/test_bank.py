@@ -80,7 +80,8 @@ def test_the_total_is_the_same_in_every_read(url: str, prefix: str, kind: Kind) 
         store.transact(names, lambda tx: fill(tx, names, START))
 
         def total() -> int:
-            return int(store.transact(names, lambda tx: sum(tx[name] for name in names)))
+            read = lambda tx: sum(tx[name] for name in names)  # noqa: E731
+            return int(store.transact(names, read, timeout=600))
 
         moves = int(60 * kind.pace)
         arguments = [(" ".join(names), seed, moves) for seed in range(PROCESSES)]

@@ -139,7 +139,7 @@ def test_compaction_takes_nothing_from_anybody(etcd_server: Etcd, wire: Wire) ->
 
 WRITER = """
 key = arguments[0]
-store = perkey.open(url, limits=perkey.Limits(attempts=60))
+store = perkey.open(url, limits=perkey.Limits(attempts=60, timeout_s=600))
 
 def add(tx):
     tx[key] = tx.get(key, 0) + 1

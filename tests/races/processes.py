@@ -12,10 +12,13 @@ from types import TracebackType
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 600
 
+# Many processes on one key may lose for long where each of them is slow: no failure either.
 PRELUDE = """
+import functools
 import sys
 import perkey
 from perkey import *
+perkey.open = functools.partial(perkey.open, limits=perkey.Limits(timeout_s=600))
 url, *arguments = sys.argv[1:]
 
 def say(*words):

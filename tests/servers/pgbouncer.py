@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from typing import Any
 
 from tests.servers import base
@@ -22,6 +23,7 @@ class PgBouncer(base.Server):
     """``with PgBouncer(postgres.port) as pooler: perkey.open(pooler.url)``"""
 
     name = "pgbouncer"
+    stop_signal = signal.SIGQUIT  # at the others, newer ones wait until all clients have left
 
     def __init__(self, upstream: int) -> None:
         super().__init__()
