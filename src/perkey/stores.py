@@ -259,7 +259,7 @@ class AsyncStore(_Base):
             fence=fence,
             timeout=timeout,
         )
-        return (await self.run(flow)).result
+        return (await tasks.run(self._watched(flow), self.core)).result
 
     async def get(self, key: str, default: Any = MISSING) -> Any:
         """Like ``Store.get``."""

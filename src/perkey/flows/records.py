@@ -41,7 +41,7 @@ def transact(
     claim = None
     if idempotency_key is not None:
         claim = atomic_claim("", "transact", idempotency_key, keys, payload, None)
-    return (yield from commit(keys, fn, claim, by, fence, timeout))
+    return commit(keys, fn, claim, by, fence, timeout)
 
 
 def commit(

@@ -258,5 +258,8 @@ def _may_run_later(kind: type) -> bool:
 
 def declared(keys: str | Sequence[str], *extra: Key) -> tuple[Key, ...]:
     """The stored keys a transaction locks: checked, sorted, without doubles."""
-    names = [keys] if isinstance(keys, str) else keys
-    return tuple(sorted({*map(stored, names), *extra}))
+    if isinstance(keys, str):
+        if not extra:
+            return (stored(keys),)
+        keys = [keys]
+    return tuple(sorted({*map(stored, keys), *extra}))

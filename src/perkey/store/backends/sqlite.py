@@ -15,6 +15,7 @@ from perkey.store.abc import Backend
 from perkey.store.backends import sqlite_open, sqlite_schema
 from perkey.store.backends import sqlite_queries as queries
 from perkey.store.backends.sqlite_errors import BUSY, code, surely_not_landed, translated
+from perkey.store.backends.sqlite_known import Known
 from perkey.store.backends.sqlite_time import STEP_MS
 from perkey.store.backends.sqlite_turn import FIRST_PAUSE_S, Turn, waited_in_vain
 from perkey.store.evaluate import Batch, Heads
@@ -76,6 +77,7 @@ class SqliteBackend:
         self._offset = offset
         self._clock = clock
         self._turn = turn
+        self._known = Known()
         self._high = 0
         self._filed = 0
         """Up to where ``versions`` was in ``places`` when this connection last looked."""
@@ -92,7 +94,7 @@ class SqliteBackend:
         try:
             self._begin(batch.deadline)
             now = self.now_ms()
-            heads = self._heads(batch.blank)
+            heads = self._current(batch.blank)
             unit = batch.evaluate(heads, now, self._find_op)
             if unit.settled or not unit.writes:
                 self._run("ROLLBACK")
@@ -104,6 +106,8 @@ class SqliteBackend:
             high = self._raise_high(now)
             batch.committing = unit
             self._run("COMMIT")
+            # An interrupt may strike in this call: until then the commit stays in doubt.
+            self._known.keep(heads, unit.writes)
             batch.committing = None
             self._high = high
             return unit.outcomes
@@ -115,6 +119,14 @@ class SqliteBackend:
         except BaseException:
             self._undo(batch)
             raise
+
+    def _current(self, heads: Heads) -> Heads:
+        """Fill in the heads of these keys, inside a write transaction."""
+        (data_version,) = self._run(queries.DATA_VERSION).fetchone()
+        rest = self._known.take(heads, data_version)
+        if rest:
+            heads.update(self._heads(rest))
+        return heads
 
     def _begin(self, deadline: float | None) -> None:
         """Take SQLite's write lock, first come first served; ``Timeout`` at the deadline."""

@@ -38,6 +38,7 @@ MOVE_CELL = (
     'fence = excluded.fence, base = excluded.base, "by" = excluded."by", op = excluded.op, '
     "ops = excluded.ops, body = excluded.body"
 )
+DATA_VERSION = "PRAGMA data_version"
 RAISE_HIGH = "UPDATE facts SET high = max(high, ?)"
 
 # The newest versions, those above ``filed``, are not in ``places`` yet.
