@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perkey.lab import catalogue, running
+from perkey.lab import catalogue, running, stress
 from perkey.lab.catalogue import Chosen
 from perkey.lab.examine import Report
 from tests.lab import page
@@ -126,6 +126,42 @@ def test_the_page_shows_each_failure(reports: Reports) -> None:
     for scenario in catalogue.SCENARIOS:
         assert scenario in shown
         assert any(name.startswith(f"{scenario}/") for name in shown)
+
+
+def test_the_run_on_the_page_was_of_this_code(reports: Reports) -> None:
+    """Its stress tests are chance, how many schedules there are is not."""
+    run = {(each["scenario"], each["variant"]): each for each in page.recorded()}
+    assert list(run) == list(reports)
+    for chosen, report in reports.items():
+        each = run[chosen]
+        assert each["schedules"] == report.as_dict()["schedules"]
+        assert (each["kind"], each["title"]) == (report.variant.kind, report.variant.title)
+        assert each["stress"]["rounds"] == stress.ROUNDS
+        assert each["stress"]["orderly_rounds"] == stress.ORDERLY
+        if each["kind"] != "wrong":
+            assert not each["stress"]["jittered"] + (each["stress"]["threads"] or 0)
+
+
+def test_what_the_page_says_of_the_run_is_so() -> None:
+    text = " ".join(page.PAGE.read_text(encoding="utf-8").split())
+    wrong = [each["stress"] for each in page.recorded() if each["kind"] == "wrong"]
+    unseen = sum(not seen["orderly"] for seen in wrong)
+    numbers = [
+        "none",
+        "one",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+    ]
+    assert f"{numbers[unseen]} of these {numbers[len(wrong)]} pass every test" in text
+    assert f"{stress.ROUNDS:,} rounds on asyncio" in text
+    assert f"{stress.ORDERLY} rounds as asyncio itself orders them" in text
 
 
 def test_a_page_that_was_changed_by_hand_is_seen(reports: Reports) -> None:

@@ -82,6 +82,7 @@ doubles); fairness.
 
 **Threads.** ``explore_threads`` does the same for threaded code, at its lock operations, and in
 the modules that you name at every line or bytecode.
+``SteppedStore`` is an ``AsyncStore`` for explorations, whose reads and commits are steps.
 ``Sequencer`` forces one order of blocks across tasks and threads; ``VirtualClock`` is time that
 a test moves; ``FaultyStore`` fails saves and loses replies; ``check_backend`` is the suite that
 every store passes.
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from perkey.testing.runner import Ended
     from perkey.testing.sequencer import SequenceBroken, Sequencer
     from perkey.testing.stage import switch_point
+    from perkey.testing.stepped import SteppedStore
     from perkey.testing.threads import explore_threads
     from perkey.testing.virtual_clock import VirtualClock
 
@@ -125,6 +127,7 @@ __all__ = [
     "Result",
     "SequenceBroken",
     "Sequencer",
+    "SteppedStore",
     "VirtualClock",
     "check_backend",
     "explore",
@@ -152,6 +155,7 @@ _HOMES = {
     "Result": "certificate",
     "SequenceBroken": "sequencer",
     "Sequencer": "sequencer",
+    "SteppedStore": "stepped",
     "VirtualClock": "virtual_clock",
     "check_backend": "conformance",
     "explore": "exploring",

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 from perkey.errors import UsageError
 from perkey.locks import Sections
+from perkey.stores import AsyncStore, Store
 from perkey.testing import scenario as scenarios
 from perkey.testing import session, story
 from perkey.testing import shrink as shrinking
@@ -18,11 +19,23 @@ from perkey.testing.certificate import Failure, Result
 from perkey.testing.fingerprint import Fingerprint
 from perkey.testing.loop import Diverged
 from perkey.testing.moves import Move
-from perkey.testing.parts import register_fingerprint
+from perkey.testing.parts import CannotFingerprint, register_fingerprint
 from perkey.testing.runner import Program, Run, Violation
 from perkey.testing.sample import Mode, Sample
 from perkey.testing.search import Search, notation, schedule
 
+
+def _no_steps(store: Any) -> list[Any]:
+    kind = type(store).__name__
+    raise CannotFingerprint(
+        f"expected a store whose steps an exploration can see, found {kind} over "
+        f"{type(store.backend).__name__}; use perkey.testing.SteppedStore() in its place: the same "
+        "methods, in memory, with a step at each read and commit"
+    )
+
+
+register_fingerprint(AsyncStore, _no_steps)  # its state could be seen, but not its steps
+register_fingerprint(Store, _no_steps)
 # An array finds its entries through a cache in C, which says nothing about its future.
 register_fingerprint(Sections, lambda array: [array._table, array.sections, array.inside])
 
