@@ -96,6 +96,7 @@ class Process:
 
     name = "test"
     cheap_turns = True
+    guesses = True
 
     def __init__(
         self, number: int, store: Heads, transactions: Sequence[Transaction], settings: Settings

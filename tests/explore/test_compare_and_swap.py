@@ -267,3 +267,64 @@ def test_a_turn_that_lasts_for_ever_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(turns, "PATIENCE", 10**9)
     settings = {"backoff_s": 0.002}
     explored(ONE_KEY, store=Haunted, settings=settings, max_moves=300).assert_fails("endless")
+
+
+# ------------------------------------------------------------------------- without a look
+
+
+def foreseen(work: Work) -> Work:
+    """The same work, tried without a look first.  The first batch of each process looks, so
+    that it knows the store's time."""
+    for transactions in work:
+        for transaction in transactions:
+            transaction.foreseen = True
+    first = [Transaction((B,), lambda tx: None, "me", f"{n:016}-first") for n in range(len(work))]
+    return [[one, *each] for one, each in zip(first, work, strict=True)]
+
+
+def foreseen_once(world: World, ended: Any) -> None:
+    """``each_once`` of those that write."""
+    for process in world.processes:
+        process.transactions = process.transactions[1:]
+        process.outcomes = process.outcomes and process.outcomes[1:]
+    each_once(world, ended)
+
+
+TRIED: dict[str, Any] = {"together": False}
+
+
+@pytest.mark.parametrize(
+    ("work", "budgets"),
+    [
+        pytest.param(
+            [[adding(0, 0, A), adding(0, 1, A)], [adding(1, 0, A, attempts=2)]],
+            {"lost_replies": 1},
+            id="a lost reply",
+        ),
+        pytest.param(
+            [[adding(0, 0, A), adding(0, 1, A)], [adding(1, 0, A, attempts=2)]],
+            {"crashes": 1},
+            id="a crash",
+        ),
+        pytest.param([[adding(0, 0, A, B)], [adding(1, 0, A, B)]], {"failures": 1}, id="late"),
+    ],
+)
+def test_a_try_without_a_look_is_the_truth_too(work: Work, budgets: dict[str, int]) -> None:
+    explored(
+        foreseen(work), foreseen_once, settings=TRIED, steps=("look", "commit"), **budgets
+    ).assert_holds()
+
+
+def test_answering_from_a_guess_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taking for true what no commit has compared."""
+
+    def answer(self: Any, part: Any, heads: Any, now: int) -> Any:
+        part.guesses = False
+        unit = part.batch.evaluate(dict(heads), now, self._port.find_op)
+        self._port.commit({}, unit.writes)
+        self._answer(part, unit.outcomes)
+        return optimistic.LOST
+
+    monkeypatch.setattr(optimistic._Run, "_try", answer)
+    work = [[adding(0, 0, A)], [adding(1, 0, A)]]
+    explored(foreseen(work), foreseen_once, settings=TRIED).assert_fails("check")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from perkey.drivers.heartbeat import Heartbeat
 from perkey.errors import UsageError
 from perkey.flows import steps
 from perkey.store.core import Core
@@ -61,22 +61,8 @@ def _call(core: Core, step: steps.Call) -> Any:
 
 
 def _attend(core: Core, step: steps.Attend) -> Any:
-    done = threading.Event()
-
-    def beat() -> None:
-        while not done.wait(step.every):
-            try:
-                run(step.beat(), core)
-            except Exception:
-                return
-
-    thread = threading.Thread(target=beat, name="perkey-heartbeat", daemon=True)
-    thread.start()
-    try:
+    with Heartbeat(step.every, lambda: run(step.beat(), core)):
         return _call(core, steps.Call(step.fn, step.args))
-    finally:
-        done.set()
-        thread.join()
 
 
 _PERFORM: dict[type, Callable[[Core, Any], Any]] = {

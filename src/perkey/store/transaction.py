@@ -61,6 +61,9 @@ class Transaction(msgspec.Struct):
     """Seconds to wait for its turn; None: ``Limits.timeout_s``."""
     deadline: float | None = None
     """By ``Clock.monotonic``: when its time is up.  Set by the committer."""
+    foreseen: bool = False
+    """Its keys are most likely new, or this process wrote them last: a store that compares and
+    swaps may try it without a look.  It never decides anything."""
 
 
 class Outcome(msgspec.Struct):

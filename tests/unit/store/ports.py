@@ -22,6 +22,7 @@ class MemoryPort:
 
     name = "test"
     cheap_turns = True
+    guesses = True
 
     def __init__(
         self,

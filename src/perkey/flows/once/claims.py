@@ -63,7 +63,9 @@ def look(op: Operation, *, take_over: bool) -> steps.Flow[Verdict]:
 
 
 def _decided(op: Operation, decide: Callable[[Tx], Verdict]) -> steps.Flow[Verdict]:
-    outcome: Outcome = yield steps.Transact(_keys(op, op.slot), decide, op.options.by)
+    outcome: Outcome = yield steps.Transact(
+        _keys(op, op.slot), decide, op.options.by, foreseen=True
+    )
     verdict: Verdict = outcome.result
     return verdict
 
@@ -123,7 +125,7 @@ def renew(op: Operation) -> steps.Flow[None]:
         until = tx.now + int(op.options.lease * 1000)
         _put(tx, op, "claimed", msgspec.structs.replace(held, until=until))
 
-    yield steps.Transact((op.record,), extend, op.options.by)
+    yield steps.Transact((op.record,), extend, op.options.by, foreseen=True)
 
 
 def failed(op: Operation, error: Exception) -> steps.Flow[None]:
@@ -168,7 +170,8 @@ def _quietly(op: Operation, fn: Callable[[Tx], None], *, ends: bool = False) -> 
     If the write is refused or lost, the claim runs out by itself and ends as unknown.
     """
     try:
-        yield steps.Transact(_keys(op, op.listed if ends else -1), fn, op.options.by)
+        keys = _keys(op, op.listed if ends else -1)
+        yield steps.Transact(keys, fn, op.options.by, foreseen=True)
     except Exception:
         yield steps.Emit(events.Operated(op.key, op.options.by, "unstored"))
         return
@@ -187,7 +190,7 @@ def end(op: Operation, token: str, states: tuple[str, ...], value: Any) -> steps
         _end(tx, op, held, receipts.encoded(stored))
 
     try:
-        yield steps.Transact(_keys(op, op.listed), store, op.options.by)
+        yield steps.Transact(_keys(op, op.listed), store, op.options.by, foreseen=True)
     except LeaseLost as lost:
         lost.details["value"] = value
         yield from _mark_late(op)

@@ -93,7 +93,7 @@ def enter_apart(op: Operation) -> steps.Flow[None]:
     def put(tx: Tx) -> int:
         return enter(tx, op.slot, entry(op.record, op.token), op.gone)
 
-    outcome = yield steps.Transact((slot_key(op.slot),), put, op.options.by)
+    outcome = yield steps.Transact((slot_key(op.slot),), put, op.options.by, foreseen=True)
     op.crowd, op.left = outcome.result, ""
     op.entered = True
 

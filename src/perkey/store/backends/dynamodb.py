@@ -69,6 +69,7 @@ class DynamoDBBackend:
     commit_records: int | None = KEYS
     several_versions = True
     cheap_turns = False
+    guesses = False
     blocking = True
     durability = "written to the disks of several data centres before the call returns"
     time_source = "client"

@@ -59,6 +59,7 @@ class EtcdBackend:
     commit_records: int | None = OPERATIONS - 2
     several_versions = True
     cheap_turns = True
+    guesses = False
     blocking = True
     time_source = "client"
     durability = "flushed to the disks of a majority of the cluster before the call returns"

@@ -44,6 +44,7 @@ class FilesBackend:
     commit_records: int | None = 1
     several_versions = False
     cheap_turns = True
+    guesses = False
     blocking = True
     durability = "file and directory are flushed (fsync) before the call returns"
     time_source = "host"

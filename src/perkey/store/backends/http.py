@@ -30,6 +30,7 @@ class HttpBackend:
     name = "http"
     commit_records: int | None = None
     cheap_turns = True
+    guesses = True
     blocking = True
     time_source = "store"
 

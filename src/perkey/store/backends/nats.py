@@ -56,6 +56,7 @@ class NatsBackend:
 
     name = "nats"
     cheap_turns = False
+    guesses = False
     blocking = True
     time_source = "store"
     durability = (

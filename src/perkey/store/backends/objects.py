@@ -79,6 +79,7 @@ class ObjectsBackend:
     commit_records: int | None = None
     several_versions = True
     cheap_turns = False
+    guesses = False
     blocking = True
     durability = "acknowledged by the object store before the call returns; it keeps what it says"
     time_source = "client"

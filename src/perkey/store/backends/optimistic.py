@@ -22,6 +22,7 @@ from perkey.errors import (
     Timeout,
     UsageError,
 )
+from perkey.store.backends.guesses import Guesses
 from perkey.store.backends.parts import Part, cut, moved, share, sub, touching
 from perkey.store.backends.port import NothingDone, Port
 from perkey.store.backends.turns import Turns
@@ -52,10 +53,11 @@ class Optimistic:
         self._limits = limits
         self._clock = clock
         self._turns = Turns(port, clock, limits.backoff_s)
+        self._guesses = Guesses(clock)
 
     def apply(self, batch: Batch) -> list[Outcome]:
         """``Backend.apply``.  With several parts, what fails one is its outcomes' error."""
-        run = _Run(self._port, self._limits, self._clock, self._turns, batch)
+        run = _Run(self._port, self._limits, self._clock, self._turns, self._guesses, batch)
         while True:
             try:
                 return run.answered()
@@ -72,12 +74,19 @@ class _Run:
     """One batch on its way: parts still to do, in order, and the answers so far."""
 
     def __init__(
-        self, port: Port, limits: Limits, clock: Clock, turns: Turns, batch: Batch
+        self,
+        port: Port,
+        limits: Limits,
+        clock: Clock,
+        turns: Turns,
+        guesses: Guesses,
+        batch: Batch,
     ) -> None:
         self._port = port
         self._limits = limits
         self._clock = clock
         self._turns = turns
+        self._guesses = guesses
         self._batch = batch
         self._answers: list[Outcome | None] = [None] * len(batch.transactions)
         self._parts = cut(batch, port)
@@ -132,6 +141,9 @@ class _Run:
     def _attempt(self, part: Part, batch: Batch) -> list[Outcome]:
         if part not in self._parts:  # an interrupt struck between its answer and this return
             return LOST
+        guess = self._guesses.heads(part) if part.guesses else None
+        if guess is not None:
+            return self._try(part, *guess)
         heads, now = self._look(part)
         earlier = batch.resolve(dict(heads), self._port.find_op)
         if earlier is not None:
@@ -150,6 +162,14 @@ class _Run:
             return self._halve(part, refusal)
         return self._commit(part, unit, {key: heads[key] for key in part.keys})
 
+    def _try(self, part: Part, heads: Heads, now: int) -> list[Outcome]:
+        """An attempt without a look; where it does not land, the next one looks."""
+        part.guesses = False
+        unit = part.batch.evaluate(dict(heads), now, self._port.find_op)
+        if not unit.writes or _unfit(self._port, part, unit) is not None:
+            return LOST  # nothing would compare what it was told
+        return self._commit(part, unit, heads, guessed=True)
+
     def _look(self, part: Part) -> tuple[Heads, int]:
         """Read the part's heads once nobody else has a turn on them."""
         op = part.batch.transactions[0].op
@@ -160,6 +180,7 @@ class _Run:
             records, now = self._port.look(keys)
             heads = dict(zip(part.looks, records, strict=False))
             self._turns.saw(heads, op)
+            self._guesses.looked(now)
             if not asks:
                 return heads, now
             if self._turns.blocks(records[-1], heads):
@@ -173,7 +194,9 @@ class _Run:
             else:
                 return heads, now
 
-    def _commit(self, part: Part, unit: Unit, heads: Heads) -> list[Outcome]:
+    def _commit(
+        self, part: Part, unit: Unit, heads: Heads, *, guessed: bool = False
+    ) -> list[Outcome]:
         batch = part.batch
         began = self._clock.monotonic()
         batch.committing = unit
@@ -189,10 +212,13 @@ class _Run:
             # Answered first, forgotten after: an interrupt in between changes nothing.
             self._answer(part, unit.outcomes)
             batch.committing = None
+            self._guesses.landed(part, unit.writes)
             self._turns.took(self._clock.monotonic() - began)
             return LOST
         batch.committing = None
-        self._conflict(part, heads)
+        self._guesses.wrong(heads)
+        if not guessed:
+            self._conflict(part, heads)
         return LOST
 
     def _conflict(self, part: Part, heads: Heads) -> None:

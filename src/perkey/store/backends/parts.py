@@ -25,6 +25,8 @@ class Part:
     lost: int = 0
     ready: float = 0.0
     """By ``Clock.monotonic``: when it may try again."""
+    guesses: bool = False
+    """Whether it may still be tried without a look."""
 
     @property
     def begun(self) -> bool:
@@ -34,7 +36,7 @@ class Part:
 
 def cut(batch: Batch, port: Port) -> list[Part]:
     """Parts of as many transactions as fit, in order, each with its share of the doubts."""
-    everything = Part([*range(len(batch.transactions))], batch, [], [])
+    everything = Part([*range(len(batch.transactions))], batch, [], [], guesses=port.guesses)
     if port.atomic_keys == 1:
         groups = _by_key(batch.transactions, port)
     else:
@@ -50,7 +52,9 @@ def sub(part: Part, places: Sequence[int], port: Port) -> Part:
     batch.doubts = [each for each in shares if each.writes]
     single = port.atomic_keys == 1
     keys = {key for each in batch.transactions for key in _compared(each, single)}
-    return Part([*places], batch, sorted(keys), batch.keys, part.lost, part.ready)
+    found = Part([*places], batch, sorted(keys), batch.keys, part.lost, part.ready)
+    found.guesses = part.guesses
+    return found
 
 
 def share(doubt: Unit, places: Sequence[int], wanted: Sequence[int]) -> Unit:

@@ -28,6 +28,8 @@ class Port(Protocol):
     """Whether one commit can write several versions of one key."""
     cheap_turns: bool
     """Whether one more key in ``look`` costs next to nothing."""
+    guesses: bool
+    """Whether ``commit`` compares versions and ops alone: no ``look`` need have returned them."""
 
     def look(self, keys: Sequence[Key]) -> tuple[list[Record | None], int]:
         """The heads of these keys in one consistent look, and the store's time in ms."""

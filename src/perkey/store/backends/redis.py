@@ -49,6 +49,7 @@ class RedisBackend:
     commit_records: int | None = None
     several_versions = True
     cheap_turns = True
+    guesses = True
     blocking = True
     time_source = "store"
 

@@ -1,0 +1,114 @@
+"""Beats beside an effect: a thread of their own, but only where the effect takes that long.
+
+Most effects are over before the first beat is due.  One alarm for the whole process waits for
+the few that are not, and starts their threads.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from perkey.clock import SYSTEM
+
+
+class Alarm:
+    """Calls functions when they are due, on one thread.  They must be quick."""
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        # A child has none of its parent's threads, and none of what they waited for.
+        self._more = threading.Condition()
+        self._due: list[tuple[float, int, Heartbeat]] = []
+        self._number = itertools.count()
+        self._over = 0
+        self._running = False
+
+    def set(self, seconds: float, what: Heartbeat) -> None:
+        """Begin ``what`` after ``seconds``, unless it is over by then."""
+        with self._more:
+            entry = (SYSTEM.monotonic() + seconds, next(self._number), what)
+            heapq.heappush(self._due, entry)
+            if not self._running:
+                threading.Thread(target=self._work, name="perkey-alarm", daemon=True).start()
+                self._running = True
+            elif self._due[0] is entry:
+                self._more.notify()
+
+    def drop(self) -> None:
+        """One of those that are set is over; most are, so they are thrown out now and then."""
+        with self._more:
+            self._over += 1
+            if self._over > 100 and self._over > len(self._due) // 2:
+                self._due = [entry for entry in self._due if not entry[2].over]
+                heapq.heapify(self._due)
+                self._over = 0
+
+    def _work(self) -> None:
+        while True:
+            with self._more:
+                while self._due and self._due[0][2].over:
+                    heapq.heappop(self._due)
+                if not self._due:
+                    self._more.wait()
+                    continue
+                left = self._due[0][0] - SYSTEM.monotonic()
+                if left > 0:
+                    self._more.wait(left)
+                    continue
+                due = heapq.heappop(self._due)[2]
+            due.begin()
+
+
+ALARM = Alarm()
+
+
+class Heartbeat:
+    """Calls ``beat`` every ``every`` seconds until the end of the block, or until it fails."""
+
+    def __init__(self, every: float, beat: Callable[[], object]) -> None:
+        self._every = every
+        self._beat = beat
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether the block has ended."""
+        return self._done.is_set()
+
+    def __enter__(self) -> None:
+        ALARM.set(self._every, self)
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._done.set()
+        ALARM.drop()
+        if self._thread is not None:
+            self._thread.join()
+
+    def begin(self) -> None:
+        """Start beating, unless the block has ended."""
+        with self._lock:
+            if self.over:
+                return
+            thread = threading.Thread(target=self._work, name="perkey-heartbeat", daemon=True)
+            with suppress(RuntimeError):  # no thread to be had: the lease ends, and says so
+                thread.start()
+                self._thread = thread
+
+    def _work(self) -> None:
+        while not self.over:
+            try:
+                self._beat()
+            except Exception:
+                return
+            self._done.wait(self._every)
