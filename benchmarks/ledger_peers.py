@@ -3,6 +3,10 @@
 Each in a process of its own, one caller, with its own defaults; ``benchmarks.ledger`` runs them
 where they are installed.  An effect here is a function that returns a small dict, so what is
 measured is the price of running it once.
+
+What a commit survives is part of the price, so each row says it.  ``agent-once`` and ``justonce``
+set no ``synchronous``: they have what the SQLite of this Python has by default, which is asked for.
+On Valkey both sides use one server of the same settings.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +46,21 @@ def rate(one: Callable[[int], object]) -> float:
     return done / (time.perf_counter() - began)
 
 
-def perkey_external(folder: Path, stack: ExitStack) -> Callable[[int], object]:
-    """A claim with a lease, the effect, its receipt: two durable commits."""
-    store = stack.enter_context(perkey.open(f"sqlite:///{folder}/once.db"))
-    once = perkey.Once(store)
+def perkey_external(
+    folder: Path, stack: ExitStack, synchronous: str = "FULL"
+) -> Callable[[int], object]:
+    """A claim with a lease, the effect, its receipt: two commits."""
+    url = f"sqlite:///{folder}/once.db?synchronous={synchronous}"
+    once = perkey.Once(stack.enter_context(perkey.open(url)))
     return lambda n: once.run(f"key/{n}", {"n": n}, lambda context: effect(n))
+
+
+def by_default() -> str:
+    """What a commit in write-ahead mode waits for where nobody says so."""
+    with tempfile.TemporaryDirectory() as folder, closing(sqlite3.connect(f"{folder}/d")) as plain:
+        plain.execute("PRAGMA journal_mode = WAL")
+        (level,) = plain.execute("PRAGMA synchronous").fetchone()
+    return ("OFF", "NORMAL", "FULL", "EXTRA")[level]
 
 
 def perkey_valkey(folder: Path, stack: ExitStack) -> Callable[[int], object]:
@@ -136,11 +151,16 @@ def a_ledger(folder: Path, stack: ExitStack) -> Callable[[int], object]:
 
 PEERS = {
     "perkey": ("", perkey_external, "perkey, Once.run on SQLite FULL (claim and receipt)"),
-    "agent-once": ("once", agent_once, "agent-once on SQLite, its defaults"),
-    "justonce": ("justonce", justonce, "justonce on SQLite, its defaults"),
+    "agent-once": ("once", agent_once, f"agent-once on SQLite {by_default()}"),
+    "justonce": ("justonce", justonce, f"justonce on SQLite {by_default()}"),
+    "perkey-normal": (
+        "",
+        partial(perkey_external, synchronous="NORMAL"),
+        "perkey, Once.run on SQLite NORMAL",
+    ),
     "perkey-valkey": ("", perkey_valkey, "perkey, Once.run on Valkey"),
     "powertools": ("aws_lambda_powertools", powertools, "Powertools idempotency on Valkey"),
-    "a-ledger": ("a_ledger", a_ledger, "a-ledger on SQLite, one transfer a transaction"),
+    "a-ledger": ("a_ledger", a_ledger, "a-ledger on SQLite FULL, one transfer a transaction"),
 }
 """Name -> (module that must be there, how it is set up, what is printed)."""
 
