@@ -176,3 +176,23 @@ def test_time_is_the_servers_and_never_goes_back(valkey_server: Valkey, plain: r
     backend._latest = later = backend.now_ms() + 3_600_000  # type: ignore[attr-defined]
     assert backend.now_ms() == later
     backend.close()
+
+
+def test_an_operation_that_runs_once_is_two_requests(valkey_server: Valkey) -> None:
+    clock = ManualClock()
+    backend = open_backend(f"{valkey_server.url}?name=two-requests", Limits(), clock)
+    with perkey.Store(backend, clock=clock) as store:
+        runner = perkey.Once(store)
+        runner.run("first", 1, lambda context: 1)
+        asked: list[str] = []
+        execute = backend._client.execute_command  # type: ignore[attr-defined]
+
+        def counted(*words: object) -> object:
+            asked.append(str(words[0]))
+            return execute(*words)
+
+        backend._client.execute_command = counted  # type: ignore[attr-defined]
+        for n in range(5):
+            assert not runner.run(f"next/{n}", 1, lambda context: 1).replayed
+        assert asked == ["EVALSHA"] * 10
+        assert runner.run("next/0", 1, lambda context: 2).value == 1
