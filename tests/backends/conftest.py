@@ -8,7 +8,7 @@ import pytest
 
 import perkey
 from perkey import Store
-from tests.backends.kinds import KINDS, Kind
+from tests.backends.kinds import ALL, KINDS, Kind
 from tests.servers import pgbouncer
 from tests.servers.base import Server
 
@@ -18,8 +18,8 @@ collect_ignore = [] if pgbouncer.find() else ["test_pgbouncer.py"]
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> Kind:
-    """Each kind of store in turn."""
-    return KINDS[request.param]
+    """Each kind of store behind a server in turn; a test may ask for ``ALL``."""
+    return ALL[request.param]
 
 
 @pytest.fixture

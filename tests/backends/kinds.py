@@ -1,7 +1,8 @@
-"""The stores behind a server, and what the tests must know of each.
+"""The stores, and what the tests must know of each.
 
-A new one needs an entry here, and its fixture in ``tests/servers/fixtures.py``; all tests of
-this directory then run on it.
+A new one behind a server needs an entry in ``KINDS``, and its fixture in
+``tests/servers/fixtures.py``; all tests of this directory then run on it.  Those in ``LOCAL`` are
+files of this machine: they meet the tests that need no server between.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
+
+import pytest
 
 from perkey.clock import SYSTEM
 from perkey.store.abc import Backend
@@ -42,10 +45,10 @@ class Kind:
     """Whether a transaction waits for others on its keys, rather than run again."""
     survives_kill: bool = True
     """Whether what was acknowledged outlives a killed server."""
-    increments: int = 250
-    """How often each of several processes changes one key: so often that it takes seconds."""
+    callers: int = 1
+    """How many threads of a process share its commits: more where each commit takes long."""
     pace: float = 1.0
-    """How much of everything else such a process does: less where each commit takes long."""
+    """How much of everything else a process does: less where each commit takes long."""
     is_write: Callable[[bytes], bool] = _any
     """Which requests the proxy tampers with, by their first 64 KiB."""
     plain: str = ""
@@ -165,7 +168,7 @@ KINDS = {
         "dynamodb:DynamoDB",
         "dynamodb_server",
         survives_kill=False,
-        increments=40,
+        callers=10,
         pace=0.4,
         is_write=_dynamodb_write,
         fresh=_dynamodb_table,
@@ -174,7 +177,7 @@ KINDS = {
     "http": ServedKind(
         "perkey_http:PerkeyHttp",
         "perkey_server",
-        increments=40,
+        callers=10,
         pace=0.4,
         is_write=_http_write,
         fresh=None,
@@ -184,7 +187,7 @@ KINDS = {
         "objects:Objects",
         "objects_server",
         several_keys=False,
-        increments=60,
+        callers=10,
         pace=0.4,
         is_write=_s3_write,
         fresh=_s3_prefix,
@@ -199,3 +202,13 @@ KINDS = {
     ),
     "redis": Kind("valkey:Valkey", "valkey_server", is_write=_redis_write),
 }
+
+LOCAL = {
+    "files": Kind(
+        "disk:Files", "files_place", several_keys=False, callers=10, pace=0.4, fresh=None
+    ),
+    "sqlite": Kind("disk:Sqlite", "sqlite_place", locks=True, callers=10, fresh=None),
+}
+ALL = {**KINDS, **LOCAL}
+everywhere = pytest.mark.parametrize("kind", ALL, indirect=True)
+"""For a test that needs no server between."""

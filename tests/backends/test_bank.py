@@ -9,7 +9,7 @@ import pytest
 import perkey
 from perkey.store.transaction import Tx
 from tests.backends.crew import crew
-from tests.backends.kinds import KINDS, Kind
+from tests.backends.kinds import ALL, Kind
 from tests.races.processes import finished
 
 PROCESSES = 8
@@ -48,10 +48,10 @@ def fill(tx: Tx, names: list[str], value: int) -> None:
         tx[name] = value
 
 
-@pytest.fixture(params=[name for name, kind in KINDS.items() if kind.several_keys])
+@pytest.fixture(params=[name for name, kind in ALL.items() if kind.several_keys])
 def kind(request: pytest.FixtureRequest) -> Kind:
     """Each kind of store that commits several keys."""
-    return KINDS[request.param]
+    return ALL[request.param]
 
 
 def test_a_key_that_was_only_read_stops_the_commit(url: str, prefix: str, kind: Kind) -> None:

@@ -1,4 +1,4 @@
-"""``perkey copy`` between SQLite and each server, killed on the way and started again."""
+"""``perkey copy`` between SQLite and each store, killed on the way and started again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perkey.store import transfer
 from perkey.store.transfer import Report
 from perkey.store.url import open_backend
 from tests.backends.crew import crew
-from tests.backends.kinds import Kind
+from tests.backends.kinds import Kind, everywhere
 from tests.moving import fill
 
 DOCUMENTS = 60
@@ -67,6 +67,7 @@ def copied(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, di
     return code, told
 
 
+@everywhere
 def test_there_and_back_killed_on_the_way(
     source: str, empty: str, kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,6 +88,7 @@ def test_there_and_back_killed_on_the_way(
     assert report.keys > DOCUMENTS * kind.pace
 
 
+@everywhere
 def test_work_goes_on_after_the_move(
     source: str, empty: str, kind: Kind, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""``perkey doctor`` on each server: it finds what it should, and shows no password."""
+"""``perkey doctor`` on each store: it finds what it should, and shows no password."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from perkey.cli import exits, main
-from tests.backends.kinds import Kind
+from tests.backends.kinds import Kind, everywhere
 from tests.servers.base import Server
 
 
@@ -19,6 +19,7 @@ def examined(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
     return code, told
 
 
+@everywhere
 def test_a_new_store_and_one_that_is_there(empty: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, told = examined(capsys, empty)
     if told["state"] == "absent":  # this kind of store has something to make

@@ -16,6 +16,7 @@ from perkey.store.backends.s3_bucket import S3Bucket
 from perkey.store.limits import Limits
 from perkey.store.url import parse
 from perkey.testing.conformance import check_backend
+from tests.backends.secrets import SECRET, hidden
 from tests.servers.base import HOST
 from tests.servers.dynamodb import DynamoDB
 from tests.servers.objects import BUCKET, Objects, s3_client
@@ -160,15 +161,12 @@ def test_what_it_says_of_itself(objects_server: Objects) -> None:
 
 
 def test_a_password_never_shows(objects_server: Objects) -> None:
-    wrong = objects_server.url.replace("perkey-test-secret", "s3cr3t-w0rd")
-    nowhere = "s3://someone:s3cr3t-w0rd@bucket?endpoint=http://127.0.0.1:1"
+    wrong = objects_server.url.replace("perkey-test-secret", SECRET)
+    nowhere = f"s3://someone:{SECRET}@bucket?endpoint=http://127.0.0.1:1"
     for place in (wrong, nowhere):
         with pytest.raises(StoreUnavailable) as caught:
             perkey.open(place)
-        error: BaseException | None = caught.value
-        while error is not None:
-            assert "s3cr3t" not in f"{error} {error!r}"
-            error = error.__cause__ or error.__context__
+        hidden(caught.value)
 
 
 def test_a_bucket_that_is_not_there(objects_server: Objects) -> None:

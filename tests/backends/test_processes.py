@@ -10,37 +10,48 @@ import pytest
 import perkey
 from perkey import Change, Leases, Store, StoreUnavailable, Synced
 from tests.backends.crew import crew
-from tests.backends.kinds import KINDS, Kind
+from tests.backends.kinds import KINDS, Kind, everywhere
 from tests.races.processes import Process, finished
 from tests.servers.base import Server
 
-PROCESSES = 8
+PROCESSES, EACH = 8, 250
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine is slow, and no failure
 
 COUNTER = """
-key, count = arguments[0], int(arguments[1])
+from concurrent.futures import ThreadPoolExecutor
+
+key, count, callers = arguments[0], int(arguments[1]), int(arguments[2])
 store = perkey.open(url)
 
 def add(tx):
     tx[key] = tx.get(key, 0) + 1
     return tx[key]
 
+def call(n):
+    told = [store.transact(key, add, timeout=600) for _ in range(count // callers)]
+    assert told == sorted(set(told))
+    return told
+
 say("ready")
 hear()
-told = [store.transact(key, add) for _ in range(count)]
-assert told == sorted(set(told))
-say("most attempts", max(store.statistics()["attempts"]))
+with ThreadPoolExecutor(callers) as pool:
+    told = [each for mine in pool.map(call, range(callers)) for each in mine]
+assert len(set(told)) == count
 store.close()
 """
 
 
+@everywhere
 def test_processes_count_to_the_last_one(kind: Kind, url: str, store: Store, prefix: str) -> None:
-    with crew(COUNTER, url, [(prefix, kind.increments)] * PROCESSES) as counters:
+    assert EACH % kind.callers == 0
+    with crew(COUNTER, url, [(prefix, EACH, kind.callers)] * PROCESSES) as counters:
         finished(counters)
     record = store.get(prefix)
-    total = PROCESSES * kind.increments
+    total = PROCESSES * EACH
     assert (record.value, record.version) == (total, total)
+    kept = store.history(prefix, limit=total + 1)
+    assert [each.value for each in kept] == list(range(1, total + 1))
 
 
 SURVIVOR = """
@@ -138,6 +149,7 @@ for act in (
 """
 
 
+@everywhere
 @pytest.mark.parametrize("taken_over", [True, False])
 def test_a_paused_lease_holder_is_refused(
     url: str, store: Store, prefix: str, taken_over: bool

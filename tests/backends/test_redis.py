@@ -8,16 +8,15 @@ import pytest
 import redis
 
 import perkey
-from perkey import StoreCorrupt, StoreUnavailable, UsageError
+from perkey import StoreCorrupt, StoreUnavailable
 from perkey.store.abc import Backend
 from perkey.store.limits import Limits
 from perkey.store.url import open_backend, parse
 from perkey.testing.conformance import check_backend
+from tests.backends.secrets import SECRET, hidden, hidden_by
 from tests.servers.base import HOST
 from tests.servers.valkey import Valkey
 from tests.unit.manual_clock import ManualClock
-
-SECRET = "s3cr3t-w0rd"
 
 
 def opened(url: str) -> Backend:
@@ -98,31 +97,11 @@ def test_a_password_never_shows(valkey_server: Valkey, plain: redis.Redis) -> No
     plain.execute_command("ACL SETUSER", "someone", "on", f">{SECRET}", "~*", "+@all")
     place = f"{HOST}:{valkey_server.port}"
     with perkey.open(f"redis://someone:{SECRET}@{place}/0") as store:
-        shown = repr(store), repr(store.backend), str(store.backend.describe())
-        assert SECRET not in "".join(shown)
+        hidden_by(store)
     for wrong in (f"redis://someone:{SECRET}x@{place}", f"redis://someone:{SECRET}@{HOST}:1/0"):
         with pytest.raises(StoreUnavailable) as caught:
             perkey.open(wrong)
-        error: BaseException | None = caught.value
-        while error is not None:
-            assert SECRET not in f"{error} {error!r}"
-            error = error.__cause__ or error.__context__
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("redis://h/zero", "number of a database"),
-        ("redis://h/0?timeout=never", "in seconds"),
-        ("redis://h/0?timeout=0", "in seconds"),
-        ("redis://h/0?nmae=x", "no option 'nmae'"),
-        ("redis://h/0?ca=/x.pem", "rediss://"),
-        ("redis://h/0?cluster=maybe", "yes, no"),
-    ],
-)
-def test_a_url_is_read_with_care(url: str, expected: str) -> None:
-    with pytest.raises(UsageError, match=expected):
-        opened(url)
+        hidden(caught.value)
 
 
 def test_tls_options_reach_the_client() -> None:

@@ -1,4 +1,4 @@
-"""Processes that share a directory: exact counts, and killed writers that leave nothing visible."""
+"""Processes that share a directory: killed writers leave nothing visible."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 
 import perkey
 from tests.backends.crew import crew
-from tests.races.processes import finished
 
-PROCESSES, EACH, ROUNDS = 8, 50, 5
+ROUNDS = 5
 
 ADD = """
 key, count = arguments[0], int(arguments[1])
@@ -25,22 +24,9 @@ say("ready")
 hear()
 for n in range(count):
     told = store.transact(key, add)
-    if count > 1000:
-        say(told)
+    say(told)
 store.close()
 """
-
-
-@pytest.mark.slow
-def test_processes_count_to_the_last_one(tmp_path: Path) -> None:
-    url = f"file://{tmp_path}/store"
-    with perkey.open(url) as store:
-        with crew(ADD, url, [("n", EACH)] * PROCESSES) as counters:
-            finished(counters)
-        total = PROCESSES * EACH
-        assert (store.get("n").value, store.get("n").version) == (total, total)
-        kept = [each.value for each in store.history("n", limit=total + 1)]
-        assert kept == list(range(1, total + 1))
 
 
 @pytest.mark.slow

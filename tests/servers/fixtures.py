@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.servers.disk import Files, Sqlite
     from tests.servers.dynamodb import DynamoDB
     from tests.servers.etcd import Etcd
     from tests.servers.nats import Nats
@@ -83,3 +84,21 @@ def perkey_server() -> Iterator[PerkeyHttp]:
 
     with PerkeyHttp() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def files_place() -> Iterator[Files]:
+    """A folder for a store of files."""
+    from tests.servers.disk import Files
+
+    with Files() as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
+def sqlite_place() -> Iterator[Sqlite]:
+    """A folder for a SQLite file."""
+    from tests.servers.disk import Sqlite
+
+    with Sqlite() as place:
+        yield place

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from perkey.errors import UsageError
@@ -54,6 +56,11 @@ def op_at(record: Record, version: int) -> str | None:
         return None
     ops = record.ops.split(" ")
     return ops[age - 1].removesuffix(ERASED) if age <= len(ops) else None
+
+
+def op_of(found: Sequence[Record], version: int) -> str | None:
+    """The op of ``version`` in a piece of history that should begin with it, or None."""
+    return found[0].op if found and found[0].version == version else None
 
 
 def has_op(record: Record, op: str) -> bool:

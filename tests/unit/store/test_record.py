@@ -5,7 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perkey.store.record import RECENT_OPS_CHARS, Record, erased_since, following, has_op, op_at
+from perkey.store.record import (
+    RECENT_OPS_CHARS,
+    Record,
+    erased_since,
+    following,
+    has_op,
+    op_at,
+    op_of,
+)
 
 BODIES = st.lists(st.sampled_from([b"1", None]), min_size=1, max_size=60)
 SIZES = st.integers(1, 40)
@@ -53,3 +61,14 @@ def test_what_lies_out_of_the_window_is_not_known() -> None:
     assert erased_since(deleted_lately, 1) is True
     assert erased_since(Record("d/k", 5, b"1"), 3) is None
     assert erased_since(Record("d/k", 5, b"1"), 4) is False
+
+
+@given(BODIES, st.integers(1, 70))
+def test_the_op_of_a_version_comes_from_a_history_that_begins_with_it(
+    bodies: list[bytes | None], version: int
+) -> None:
+    versions = written(bodies, 9)
+    kept = [each for each in versions if each.version >= version]
+    there = version <= len(versions)
+    assert op_of(kept, version) == (versions[version - 1].op if there else None)
+    assert op_of(kept[1:], version) is None, "retention has dropped it"

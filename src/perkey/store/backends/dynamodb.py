@@ -29,13 +29,14 @@ from perkey.store.backends.dynamodb_client import (
     number,
 )
 from perkey.store.backends.envelope import unpack
+from perkey.store.backends.opening import opened
 from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.probe import probe
 from perkey.store.backends.vector import Removed
 from perkey.store.evaluate import Batch
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits, backoff
-from perkey.store.record import Page, Record, Walk
+from perkey.store.record import Page, Record, Walk, op_of
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -168,8 +169,7 @@ class DynamoDBBackend:
             self._client.ask("DeleteItem", {"Key": {"p": item["p"], "s": item["s"]}})
 
     def find_op(self, key: str, version: int) -> str | None:
-        found = self.history(key, version - 1, 1)
-        return found[0].op if found and found[0].version == version else None
+        return op_of(self.history(key, version - 1, 1), version)
 
     def forget(self, key: Key) -> None:
         self._ask("DeleteItem", {"Key": items.head_key(key)})
@@ -366,9 +366,4 @@ def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:
     """``dynamodb://[key:secret@]table``; without a key, where AWS clients always look."""
     create = location.option("create", ("yes", "no"), "no") == "yes"
     backend = DynamoDBBackend(Client(location, limits, clock), limits, clock)
-    try:
-        backend.check(create)
-    except BaseException:
-        backend.close()
-        raise
-    return backend
+    return opened(backend, lambda: backend.check(create))

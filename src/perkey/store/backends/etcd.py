@@ -19,6 +19,7 @@ from perkey.store.backends.etcd_changes import Feed
 from perkey.store.backends.etcd_client import Compacted, Wire, again
 from perkey.store.backends.etcd_messages import Found
 from perkey.store.backends.etcd_names import SAME, Names, pack_after, unpack_after
+from perkey.store.backends.opening import opened
 from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.probe import probe
 from perkey.store.evaluate import Batch
@@ -330,9 +331,4 @@ def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:
     """``etcd://[user:password@]host[:port]``, ``etcds://`` with TLS."""
     location.check_options(etcd_client.OPTIONS)
     backend = EtcdBackend(location, limits, clock)
-    try:
-        backend.check()
-    except BaseException:
-        backend.close()
-        raise
-    return backend
+    return opened(backend, backend.check)

@@ -19,7 +19,7 @@ from perkey.store.backends.optimistic import Optimistic
 from perkey.store.evaluate import Batch
 from perkey.store.keys import Key
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record, Walk
+from perkey.store.record import Page, Record, Walk, op_of
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -81,8 +81,7 @@ class HttpBackend:
         return self._client.once("POST", "/commit", question, wire.Committed).landed
 
     def find_op(self, key: str, version: int) -> str | None:
-        found = self.history(key, version - 1, 1)
-        return found[0].op if found and found[0].version == version else None
+        return op_of(self.history(key, version - 1, 1), version)
 
     def restoring(self) -> None:
         if not self._about.as_they_are:

@@ -21,6 +21,7 @@ from perkey.store.backends import nats_client, nats_names, nats_stream
 from perkey.store.backends.envelope import pack
 from perkey.store.backends.nats_client import Post, Wire, again
 from perkey.store.backends.nats_reader import BACK, EXPECTED, Reader, read
+from perkey.store.backends.opening import opened
 from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.port import NothingDone
 from perkey.store.backends.probe import probe
@@ -28,7 +29,7 @@ from perkey.store.evaluate import Batch
 from perkey.store.examine import Found
 from perkey.store.keys import HISTORY_SPACES, TURNS, Key, keeps_history
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record, Walk
+from perkey.store.record import Page, Record, Walk, op_of
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -156,8 +157,7 @@ class NatsBackend:
             )
 
     def find_op(self, key: str, version: int) -> str | None:
-        found = self.history(key, version - 1, 1)
-        return found[0].op if found and found[0].version == version else None
+        return op_of(self.history(key, version - 1, 1), version)
 
     def forget(self, key: Key) -> None:
         self._purge(filter=nats_names.subject(self._stream, key))
@@ -369,9 +369,4 @@ def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:
     """``nats://[user:password@]host[:port]``, ``tls://`` with TLS."""
     location.check_options(nats_client.OPTIONS)
     backend = NatsBackend(location, limits, clock)
-    try:
-        backend.check()
-    except BaseException:
-        backend.close()
-        raise
-    return backend
+    return opened(backend, backend.check)

@@ -36,7 +36,7 @@ from perkey.store.backends.vector import Removed
 from perkey.store.evaluate import Batch
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record, Walk
+from perkey.store.record import Page, Record, Walk, op_of
 from perkey.store.transaction import Outcome
 
 MARKER = "perkey-store"
@@ -204,8 +204,7 @@ class ObjectsBackend:
             return
 
     def find_op(self, key: str, version: int) -> str | None:
-        found = self.history(key, version - 1, 1)
-        return found[0].op if found and found[0].version == version else None
+        return op_of(self.history(key, version - 1, 1), version)
 
     def forget(self, key: Key) -> None:
         self._bucket.delete(names.head(key))

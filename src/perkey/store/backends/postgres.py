@@ -19,6 +19,7 @@ from perkey.clock import Clock
 from perkey.errors import SchemaMismatch, StoreError, Timeout, UsageError
 from perkey.store.abc import Backend, Listener
 from perkey.store.backends import postgres_queries as sql
+from perkey.store.backends.opening import opened
 from perkey.store.backends.postgres_arrays import byteas
 from perkey.store.backends.postgres_link import Link
 from perkey.store.backends.postgres_listen import listener
@@ -363,9 +364,4 @@ def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:
     switches prepared statements off, for a pooler that cannot carry them.
     """
     backend = PostgresBackend(location, limits, clock)
-    try:
-        backend.prepare()
-    except BaseException:
-        backend.close()
-        raise
-    return backend
+    return opened(backend, backend.prepare)

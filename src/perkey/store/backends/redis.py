@@ -16,6 +16,7 @@ from perkey.errors import LimitExceeded, StoreCorrupt, StoreError, StoreUnavaila
 from perkey.store.abc import Backend
 from perkey.store.backends import redis_client, redis_scripts
 from perkey.store.backends.envelope import pack, unpack
+from perkey.store.backends.opening import opened
 from perkey.store.backends.optimistic import Optimistic
 from perkey.store.backends.port import NothingDone
 from perkey.store.backends.probe import probe
@@ -23,7 +24,7 @@ from perkey.store.backends.redis_client import Script
 from perkey.store.evaluate import Batch
 from perkey.store.keys import TURNS, Key, keeps_history
 from perkey.store.limits import Limits
-from perkey.store.record import Page, Record, Walk
+from perkey.store.record import Page, Record, Walk, op_of
 from perkey.store.transaction import Outcome
 from perkey.store.url import Location
 
@@ -107,8 +108,7 @@ class RedisBackend:
         return record.key.encode(), kind, record.version, record.at, packed, _mark(record)
 
     def find_op(self, key: str, version: int) -> str | None:
-        found = self.history(key, version - 1, 1)
-        return found[0].op if found and found[0].version == version else None
+        return op_of(self.history(key, version - 1, 1), version)
 
     def forget(self, key: Key) -> None:
         self._read(lambda: self._client.delete(self._head(key)))
@@ -232,9 +232,4 @@ def open_backend(location: Location, limits: Limits, clock: Clock) -> Backend:
     """``redis://[user:password@]host[:port][/number]``, ``rediss://`` with TLS."""
     location.check_options(redis_client.OPTIONS)
     backend = RedisBackend(location, limits, clock)
-    try:
-        backend.check()
-    except BaseException:
-        backend.close()
-        raise
-    return backend
+    return opened(backend, backend.check)

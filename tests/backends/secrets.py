@@ -1,0 +1,19 @@
+"""A password, and that nothing shows it."""
+
+from __future__ import annotations
+
+from perkey import Store
+
+SECRET = "s3cr3t-w0rd"
+
+
+def hidden(error: BaseException | None) -> None:
+    """Neither an error nor what caused it shows ``SECRET``."""
+    while error is not None:
+        assert SECRET not in f"{error} {error!r}"
+        error = error.__cause__ or error.__context__
+
+
+def hidden_by(store: Store) -> None:
+    """Nor does an open store."""
+    assert SECRET not in f"{store!r}{store.backend!r}{store.backend.describe()}"
