@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import pytest
+
 from perkey.engine.instances import Delivered, Instance
 from perkey.engine.journal import Journal
 from perkey.engine.limits import EngineLimits
 from perkey.engine.mail import Mail
 from perkey.engine.post import LocalPost
-from perkey.engine.records import box_of, encode, freeze, instance_key, place, stored_of
-from perkey.store.keys import Key
+from perkey.engine.records import below, box_of, encode, freeze, instance_key, place, stored_of
+from perkey.engine.registry import Registration
+from perkey.errors import QueueFull
+from perkey.flows import steps
+from perkey.store.keys import ENGINE, Key
 from perkey.store.record import Record
 from perkey.store.transaction import Tx
 from perkey.testing import VirtualClock
+from tests.unit.manual_clock import ManualClock, async_memory_store
 
 
 def instance() -> Instance:
@@ -109,3 +115,43 @@ async def test_what_others_did_to_an_instance_is_told_to_its_engine_once() -> No
     stored = stored_of(theirs.bodies[instance_key("i1")])
     assert stored is not None
     assert (stored.inbox, stored.cancel) == ([PAID, PAID], True)
+
+
+async def test_letters_in_memory_whose_time_is_over_make_room() -> None:
+    clock = VirtualClock()
+    post = LocalPost(clock, EngineLimits(waiting=1), {}.get)
+    assert await post.offer("paid", "b", PAID, 5, None) == ("waiting", "")
+    with pytest.raises(QueueFull, match="the limit is 1"):
+        await post.offer("paid", "c", PAID, 5, None)
+    clock.advance(6)
+    assert await post.offer("paid", "c", PAID, 5, None) == ("waiting", "")
+
+
+async def test_who_waited_too_long_gets_nothing_that_comes_later() -> None:
+    waiting = instance()
+    post = LocalPost(VirtualClock(), EngineLimits(), {"i1": waiting}.get)
+    await post.take(waiting, "paid", "receive:paid:1", 1000)
+    assert await post.give_up(waiting, "paid", "receive:paid:1") is None
+    assert await post.offer("paid", "b", PAID, 5, None) == ("waiting", "")
+    assert waiting.inbox == []
+
+
+async def test_an_instance_that_was_taken_over_is_found_when_its_new_engine_dies_too() -> None:
+    clock = ManualClock()
+    store = async_memory_store(clock)
+    journals = [Journal(store, name, lease_s=10) for name in ("one", "two", "three")]
+    owners = []
+    for journal in journals:
+        await journal.take_lease()
+        if journal is journals[0]:
+            receipt = Registration("order", 1, "id", "digest", "one")
+            await journal.start(instance(), receipt, {})
+        for owner, found in await journal.orphans(9):
+            taken = await journal.take_over(owner, found)
+            assert taken is not None
+            owners.append(owner)
+        mine = await store.run_step(steps.Scan(f"{ENGINE}r/"))
+        assert [each.key for each in mine] == [below(place("r", journal.owner), "i1")]
+        clock.elapsed += 11
+    assert owners == ["one", "two"]
+    await store.close()

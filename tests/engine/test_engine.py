@@ -574,3 +574,16 @@ async def test_a_shutdown_whose_time_is_up_stops_what_can_be_stopped(
         assert two._journal is not None
         assert len(await two._journal.scan(f"{ENGINE}e/", 9)) == 1, "the other one's has ended"
         await two.shutdown(60)
+
+
+async def test_in_memory_a_forgotten_instance_frees_its_idempotency_key() -> None:
+    engine = AsyncEngine()
+    await engine.register_process(order(quick))
+    await engine.run()
+    first = await engine.start_latest("order", idempotency_key="k")
+    await first.wait(60)
+    assert (await engine.start_latest("order", idempotency_key="k")).replayed
+    engine.forget([first.id])
+    again = await engine.start_latest("order", idempotency_key="k")
+    assert (again.replayed, again.id != first.id) == (False, True)
+    await engine.shutdown()

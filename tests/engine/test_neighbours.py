@@ -358,6 +358,7 @@ async def test_messages_that_nobody_received_are_told(engine: AsyncEngine) -> No
     gate.set()
     await until(lambda: any(each.kind == "ended" for each in facts))
     assert [each.detail for each in facts if each.kind == "unread"] == ["placed"]
+    assert [each.detail for each in facts if each.kind == "delivered"] == ["placed"]
 
 
 async def test_a_long_recovery_does_not_make_the_lease_late(
