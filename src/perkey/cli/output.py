@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -27,6 +29,20 @@ def console() -> Console:
     if not out.is_terminal:
         out = _Console(highlight=False, emoji=False, markup=False, width=10_000)
     return out
+
+
+def program() -> str:
+    """How to call this command from here: ``perkey``, or its path where a shell finds another."""
+    called = sys.argv[0]
+    if os.path.basename(called) != "perkey" or not os.path.exists(called):
+        return "perkey"
+    found = shutil.which("perkey")
+    if found is not None and os.path.samefile(found, called):
+        return "perkey"
+    near = os.path.relpath(called)
+    if near.startswith(".."):
+        return called
+    return near if os.sep in near else os.path.join(os.curdir, near)
 
 
 def as_json(value: Any, *, pretty: bool = True) -> None:

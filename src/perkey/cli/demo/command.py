@@ -105,7 +105,8 @@ def _tell_page(address: str, place: str, url: str) -> None:
         output.say(f"page: {address}{place}  (Ctrl-C ends it)")
     else:
         store = f"'{url}'" if url else "STORE"
-        output.say(f"page: perkey serve {store}  then open http://127.0.0.1:8420{place}")
+        served = f"{output.program()} serve {store}"
+        output.say(f"page: {served}  then open http://127.0.0.1:8420{place}")
 
 
 def _shared(url: str) -> str:

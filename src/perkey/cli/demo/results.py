@@ -91,7 +91,8 @@ def tell(result: Result, path: str, url: str) -> None:
     _verdict(result)
     output.say(f"report: {path}")
     if url:
-        output.say(f"history: perkey doc history {result.plan.key('report')} --store '{url}'")
+        key = result.plan.key("report")
+        output.say(f"history: {output.program()} doc history {key} --store '{url}'")
 
 
 def _log(result: Result) -> None:
