@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -240,6 +241,16 @@ def test_it_runs_as_a_module(module: str) -> None:
         [sys.executable, "-m", module, "--version"], capture_output=True, text=True, timeout=60
     )
     assert done.stdout.strip() == library.__version__
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_no_line_of_a_table_ends_in_spaces(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, colour: bool
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR" if colour else "NO_COLOR", "1")
+    output.table(("key", "what"), [("a", "short"), ("b", "rather longer")], title="the table")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert plain == "the table\nkey  what\na    short\nb    rather longer\n"
 
 
 def test_text_from_outside_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,12 +6,13 @@ import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from perkey import BackendNotConditional
-from perkey.cli import exits
+from perkey.cli import doctor, exits
 from perkey.clock import SYSTEM
 from perkey.store import checkup
 from perkey.store.backends import sqlite_open
@@ -46,6 +47,20 @@ def test_people_see_the_same(perkey: Command, url: str) -> None:
     assert ran.code == exits.DONE
     for word in (url, "keys in one commit", "any number", "median", "p99", "all is well"):
         assert word in ran.out
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(-7, "7 ms behind"), (0, "0 ms ahead of")])
+def test_on_which_side_its_clock_is(
+    perkey: Command, url: str, monkeypatch: pytest.MonkeyPatch, ahead: int, said: str
+) -> None:
+    perkey("doc", "put", "k", "1", "--create")
+    opened = doctor._opened
+
+    def elsewhere(*given: Any) -> dict[str, Any]:
+        return {**opened(*given), "clock_ahead_ms": ahead}
+
+    monkeypatch.setattr(doctor, "_opened", elsewhere)
+    assert f"its clock is {said} this machine's" in perkey("doctor", url).out
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])

@@ -17,7 +17,7 @@ class _Interrupted(list[int]):
         self._observers = observers
 
     def __iter__(self):  # type: ignore[no-untyped-def]
-        self._observers.committed(["new/1"], 1)
+        self._observers.committed([1], ["new/1"])
         return super().__iter__()
 
 

@@ -107,9 +107,10 @@ def _show(report: transfer.Report, here: str, there: str, as_json: bool) -> None
         output.as_json({"from": here, "to": there, "same": report.same, **asdict(report)})
         return
     output.say(f"{here} -> {there}")
-    output.say(f"copied   {report.copied:,} records in this run")
+    output.say(f"copied   {_counted(report.copied, 'version')} in this run")
     output.say(
-        f"compared {report.keys:,} keys, {report.records:,} records (heads and kept versions)"
+        f"compared {_counted(report.keys, 'key')}: {report.records:,} records, each key's current "
+        "one and every kept version"
     )
     if report.same:
         output.say(f"the same, digest {report.digest}", style="green")
@@ -117,14 +118,18 @@ def _show(report: transfer.Report, here: str, there: str, as_json: bool) -> None
     for count, what in (
         (
             report.behind,
-            "keys went on in the source: stop its writers and run this again",
+            "went on in the source: stop its writers and run this again",
         ),
-        (report.different, "keys differ"),
-        (report.extra, "keys are only in the target"),
+        (report.different, "not the same in both"),
+        (report.extra, "only in the target"),
     ):
         if count:
-            output.say(f"{count:,} {what}", style="red")
+            output.say(f"{_counted(count, 'key')} {what}", style="red")
     output.say("for example " + ", ".join(map(repr, report.named)))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _code(report: transfer.Report) -> int:

@@ -124,7 +124,9 @@ def _show(told: Facts) -> None:
         output.table(["latency", "median", "p99", "of"], rows)
         for line in told["probed"]:
             output.say(f"tried: {line}")
-        output.say(f"its clock is {told['clock_ahead_ms']} ms ahead of this machine's")
+        ahead = told["clock_ahead_ms"]
+        side = "behind" if ahead < 0 else "ahead of"
+        output.say(f"its clock is {abs(ahead)} ms {side} this machine's")
     schema = told["schema"]
     if schema["known"]:
         output.say(f"schema: {schema['taken']} of {schema['known']} steps taken")

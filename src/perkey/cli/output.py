@@ -75,7 +75,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str 
         grid.add_column(heading, overflow="fold")
     for row in rows:
         grid.add_row(*(Text(safe(str(cell))) for cell in row))
-    console().print(grid)
+    out = console()
+    for line in out.render_lines(grid, pad=False):
+        shown = Text.assemble(*((part.text, part.style or "") for part in line))
+        shown.rstrip()  # what fills the last column would be copied with it
+        out.print(shown, soft_wrap=True)
 
 
 def say(text: str = "", *, style: str = "") -> None:

@@ -137,10 +137,14 @@ async def test_an_instance_is_cancelled(app: Application) -> None:
     await waits(engine, handle.id, "timer")
     page = await look(client, "/instance", id=handle.id)
     assert page.one("dialog")["id"] == "ask-cancel"
+    assert any("/cancel" in each.text for each in page.all("code"))
     answer = await send(client, "/instance", id=handle.id)
     assert answer.header("location") == f"/ui/instance?id={handle.id}"
     assert handle.state.value == "cancelled"
     assert (await send(client, "/instance", id=handle.id)).status == 303
+    ended = await look(client, "/instance", id=handle.id)
+    assert ended.all("dialog") == []
+    assert not any("/cancel" in each.text for each in ended.all("code")), "it could only fail"
 
 
 async def test_who_may_press_what(store: AsyncStore, tmp_path: Path) -> None:

@@ -126,7 +126,8 @@ def _processes(engine: AsyncEngine, known: list[Handle]) -> Table:
         busy = [each.version for each in known if each.key == key]
         for version in sorted({*registered, *busy}):
             opened = [e.trigger for e in latest if (e.key, e.version) == (key, version)]
-            by_hand = "by hand" if version in registered else "-"
+            newest = max(registered, default=0)
+            by_hand = "by hand" if version == newest else "-"
             grid.add_row(
                 output.safe(key),
                 f"v{version}",

@@ -247,7 +247,7 @@ def export_csv(path: Path, progress: Progress | None) -> steps.Flow[int]:
             yield from _learn_units({leg.account for _, p in found for leg in p.legs}, units)
             lines = [line for key, posting in found for line in _lines(key, posting, units)]
             yield steps.Call(writer.writerows, (lines,))
-            count += len(found)
+            count += sum(bool(posting.legs) for _, posting in found)  # a hold moves nothing
             if progress is not None:
                 yield steps.Call(progress, (count, 0))
     finally:

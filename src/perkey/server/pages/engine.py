@@ -116,6 +116,8 @@ async def instance(call: Call) -> Response:
     """One instance: its steps, what it waits for, its variables."""
     handle = await _instance(call, call.text("id"))
     path = f"/v1/engine/instances/{commands.segment(handle.id)}"
+    may_cancel = not handle.state.ended and call.caller.role != "read"
+    cancel = [commands.curl(call, "Cancel it", f"{path}/cancel", "-X POST")] if may_cancel else []
     return render.page(
         call,
         "instance.html",
@@ -125,11 +127,11 @@ async def instance(call: Call) -> Response:
         now=await call.services.store.now_ms(),
         variables=list(printed(handle.variables)),
         result=_short(handle.result()) if handle.state is InstanceState.COMPLETED else "",
-        may_cancel=not handle.state.ended and call.caller.role != "read",
+        may_cancel=may_cancel,
         commands=[
             commands.curl(call, "How it stands", path),
             commands.curl(call, "Its finished steps", f"{path}/steps"),
-            commands.curl(call, "Cancel it", f"{path}/cancel", "-X POST"),
+            *cancel,
         ],
     )
 
