@@ -176,3 +176,42 @@ async def test_what_is_no_http_has_one_answer(connection: Connection) -> None:
     answer = await connection.feed(b"\x00\x01\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert await connection.feed(GOOD) == b""
+
+
+CHUNKED = b"PUT /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("piece", [b"X-%d: v\r\n", b"X%d"])
+async def test_lines_behind_a_body_are_counted(connection: Connection, piece: bytes) -> None:
+    """They come when the head is long over, many short ones or one that never ends."""
+    pieces = [piece % n for n in range(200)]
+    for each in [CHUNKED + b"3\r\nabc\r\n0\r\n", *pieces]:
+        connection.guarded.data_received(each)
+    assert refused(connection.wire.sent)
+    assert connection.wire.closed
+    assert len(connection.guarded.headers) <= SETTINGS.head_lines + 1, "the rest is not kept"
+
+
+async def test_what_stands_between_chunks_does_not_add_up(connection: Connection) -> None:
+    chunks = [b"1\r\n", b"x", b"\r\n"] * 300
+    for _ in range(2):
+        answer = await connection.feed(CHUNKED, *chunks, b"0\r\n", b"X: v\r\n", b"\r\n")
+        assert answer.endswith(b"\r\n\r\n300")
+
+
+async def test_whole_heads_in_one_piece_do_not_add_up(connection: Connection) -> None:
+    for _ in range(20):
+        answer = await connection.feed(GOOD * 2)
+        assert answer.startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("apart", [True, False])
+async def test_the_body_of_a_refused_request_is_not_added_to_the_one_before(
+    connection: Connection, apart: bool
+) -> None:
+    """Both are there before the first is looked at: it would write what nobody sent."""
+    first = b"PUT /a HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"
+    second = b"PUT /b HTTP/1.1\r\nContent-Length: 4\r\n" + LINES + b"\r\nWXYZ"
+    answer = await connection.feed(*([first, second] if apart else [first + second]))
+    assert answer.startswith(b"HTTP/1.1 431 ")
+    assert answer.endswith(b"\r\n\r\n3")

@@ -16,7 +16,8 @@ class Guarded(HttpToolsProtocol):
     """Ends a connection whose request line and headers are too many, too long or too slow.
 
     A head mostly comes whole, in one piece of data, and is looked at once it is complete; only
-    one that comes in several pieces is counted and timed on its way.
+    one that comes in several pieces is counted and timed on its way.  What stands between and
+    behind the chunks of a body, where lines may come as well, is counted in the same way.
     """
 
     settings: Settings
@@ -28,6 +29,8 @@ class Guarded(HttpToolsProtocol):
     """Whether it began in this piece of data, whose length may be that of a body before it."""
     _received = 0
     """How many bytes of it came in later pieces: the parser shows a line only when it ends."""
+    _moved = False
+    """Whether this piece of data held the end of a head or something of a body."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -45,18 +48,29 @@ class Guarded(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
-        self._begins = False
+        self._begins = self._moved = False
         super().data_received(data)
-        if self._arriving and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._arriving:
             self._received += 0 if self._begins else len(data)
             self._check()
             self._wait_for_head()
+        elif not self._moved:  # the lines behind a body, or what is no line at all
+            self._received += len(data)
+            self._check()
 
     def on_headers_complete(self) -> None:
         self._head_arrived()
         self._check()
         if not self.transport.is_closing():
             super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A body whose head was refused is nobody's: not that of the request before it, either."""
+        self._moved, self._received = True, 0
+        if not self.transport.is_closing():
+            super().on_body(body)
 
     def shutdown(self) -> None:
         """The server stops: an event stream whose reader does not read cannot end by itself."""
@@ -95,7 +109,7 @@ class Guarded(HttpToolsProtocol):
             self._timer = self.loop.call_later(self.settings.head_s, self._too_slow)
 
     def _head_arrived(self) -> None:
-        self._arriving = False
+        self._arriving, self._moved, self._received = False, True, 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
