@@ -176,6 +176,29 @@ def test_a_reader_only_reads(guarded: Guarded) -> None:
         assert store.get("seen").version == 1
 
 
+def test_a_reader_is_told_what_is_unresolved(guarded: Guarded) -> None:
+    """Whoever may write keeps the index of it; whoever may not needs none."""
+
+    def lost(context: object) -> None:
+        raise TimeoutError
+
+    with perkey.open(guarded.url("worker")) as store, perkey.open(guarded.url("reader")) as reads:
+        runner, reader = Once(store, "looked/at"), Once(reads)
+        for number in (1, 2):
+            with pytest.raises(TimeoutError):
+                runner.run(f"k{number}", 1, lost, on_error="unknown")
+
+        def told(**how: bool) -> list[str]:
+            found = reader.unresolved(**how)
+            return sorted(each.key for each in found if each.scope == "looked/at")
+
+        assert told() == ["k1", "k2"]
+        assert len(runner.unresolved()) >= 2  # the index is complete
+        assert told() == told(thorough=True) == ["k1", "k2"]
+        runner.resolve("k1", value=1)
+        assert told() == ["k2"]
+
+
 def test_prefixes_hold_below_the_faces_too(guarded: Guarded) -> None:
     with perkey.open(guarded.url("agent")) as store:
         Documents(store).put("runs/1", 1, create=True)

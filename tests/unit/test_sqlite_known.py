@@ -118,6 +118,15 @@ def test_heads_are_taken_out_and_put_back() -> None:
     assert known.take({A: None}, 0) == {A: None}, "and it is not remembered again"
 
 
+def test_what_is_appended_is_not_remembered_as_missing() -> None:
+    """Nobody declares it when it is written; whoever declared it before had found nothing."""
+    known = Known()
+    appended = Record("e/1", 1, b"appended")
+    known.keep({Key("e/1"): None, A: None}, [])
+    known.keep({B: None}, [appended])
+    assert known.take({Key("e/1"): None, A: None}, 0) == {Key("e/1"): None}
+
+
 def test_not_looking_whether_others_committed_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from perkey import Once, OutcomeUnknown, Store
+from perkey.errors import Forbidden
 from perkey.flows.once import claims, listed
 from perkey.flows.once.model import Context, Held, Options, prepare
 from perkey.store import receipts
@@ -134,6 +135,37 @@ def test_what_is_older_than_the_index_is_found_and_entered(
     runner.resolve("old", value="it was sent")
     assert runner.unresolved() == []
     assert runner.run("old", 1, lambda context: None).value == "it was sent"
+
+
+def test_who_may_only_read_is_told_the_same(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not in the index yet, what is, and what has ended and still stands there."""
+    runner = Once(store)
+    old_claim(store, clock, "old", "claimed")
+    lost(runner, "new")
+    refused = []
+
+    def forbidden(batch: Any) -> None:
+        refused.append(batch)
+        raise Forbidden
+
+    def told(**how: Any) -> list[str]:
+        before = store.backend.scan(OPEN, "", 2000)
+        with monkeypatch.context() as patch:
+            patch.setattr(store.backend, "apply", forbidden)
+            found = sorted(each.key for each in runner.unresolved(**how))
+        assert store.backend.scan(OPEN, "", 2000) == before
+        return found
+
+    assert told() == told(thorough=True) == ["new", "old"]
+    assert len(runner.unresolved()) == 2
+    refused.clear()
+    assert told() == ["new", "old"]
+    assert refused == [], "nothing is to be tidied up"
+    runner.resolve("new", value=1)
+    assert told() == ["old"]
+    assert len(refused) == (store.backend.atomic_keys == 1)
 
 
 def test_an_old_process_beside_new_ones_is_found_by_a_thorough_look(

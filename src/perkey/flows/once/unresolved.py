@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from perkey.errors import InProgress, NotFound, UsageError
+from perkey.errors import Forbidden, InProgress, NotFound, UsageError
 from perkey.flows import arguments, steps
 from perkey.flows.once import listed
 from perkey.flows.once.model import Held, Unresolved
@@ -40,32 +40,44 @@ def unresolved(
     """Operations that ended as unknown, or whose lease ran out, that many seconds ago or more.
 
     The index names them.  Where it is not known to be complete, every receipt is read first.
+    Whoever may only read is told the same, and leaves the index as it is.
     """
     arguments.seconds("older_than=", older_than, zero=True)
     arguments.whole("limit=", limit, 1)
     (complete,) = yield steps.Read([listed.COMPLETE])
+    unlisted: set[Key] = set()
     if thorough or complete is None:
-        yield from _enter_all(apart)
+        unlisted = yield from _enter_all(apart)
     now = yield steps.Now()
     named = yield from _named()
     found: list[Unresolved] = []
     over: dict[int, list[str]] = {}
-    keys = sorted(named)
+    keys = sorted({*named, *unlisted})
     for start in range(0, len(keys), PAGE):
         some = keys[start : start + PAGE]
         records: list[Record | None] = yield steps.Read(some)
         for key, record in zip(some, records, strict=True):
             held, idle = _judged(record, now)
             if held is None:
-                slot, entry = named[key]
-                over.setdefault(slot, []).append(entry)
+                if key in named:
+                    slot, entry = named[key]
+                    over.setdefault(slot, []).append(entry)
             elif idle and now - held.since >= older_than * 1000:
                 found.append(_shown(held))
         if len(found) >= limit:
             break
     for slot, gone in over.items():
-        yield from _strike(slot, gone)
+        yield from _allowed(_strike(slot, gone))
     return found[:limit]
+
+
+def _allowed(flow: steps.Flow[None]) -> steps.Flow[bool]:
+    """Run what only tidies up; whether the caller may write at all."""
+    try:
+        yield from flow
+    except Forbidden:
+        return False
+    return True
 
 
 def _named() -> steps.Flow[dict[Key, tuple[int, str]]]:
@@ -114,18 +126,31 @@ def _strike(slot: int, gone: list[str]) -> steps.Flow[None]:
 # ------------------------------------------------------------------ what is not listed yet
 
 
-def _enter_all(apart: bool) -> steps.Flow[None]:
-    """Read every receipt, and enter what is open and not listed; then say so."""
-    after = ""
+def _enter_all(apart: bool) -> steps.Flow[set[Key]]:
+    """Read every receipt, and enter what is open and not listed; then say so.
+
+    Returns what is still not listed, since the caller may not write.
+    """
+    after, allowed = "", True
+    unlisted: set[Key] = set()
     while True:
         records: list[Record] = yield steps.Scan(RECEIPTS, after, PAGE)
         for record in records:
             after = record.key
             held, _ = _judged(record, 0)
             if held is not None and held.slot < 0:
-                yield from _enter(Key(record.key), held, apart)
+                key = Key(record.key)
+                allowed = allowed and (yield from _allowed(_enter(key, held, apart)))
+                if not allowed:
+                    unlisted.add(key)
         if len(records) < PAGE:
             break
+    if allowed:
+        yield from _allowed(_say_complete())
+    return unlisted
+
+
+def _say_complete() -> steps.Flow[None]:
     yield steps.Transact((listed.COMPLETE,), lambda tx: tx.put_body(listed.COMPLETE, b"true"))
 
 

@@ -50,6 +50,8 @@ class Known:
         for record in writes:
             if record.key in heads:
                 heads[record.key] = record  # type: ignore[index]  # its hash is its text's
+            else:  # appended, where somebody may have found nothing before
+                self._heads.pop(record.key, None)  # type: ignore[call-overload]
         for head in heads.values():
             self._room -= OVERHEAD + (len(head.body) if head and head.body else 0)
         if self._room < 0:
