@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from perkey.engine.contexts import Context
 from perkey.engine.facts import Fact
 from perkey.engine.journal import Journal
 from perkey.engine.records import instance_key
+from perkey.errors import Forbidden, LimitExceeded, Unauthorised
 from perkey.store.backends import sqlite
 from perkey.store.keys import ENGINE
 from tests.engine.processes import LONG, quick, until, waits
@@ -267,6 +269,51 @@ async def test_an_end_that_waits_for_its_store_is_written_at_once_when_it_is_can
     await until(lambda: tried == [1])
     assert await handle.cancel(60) is InstanceState.COMPLETED
     assert (handle.result(), tried) == ({"n": 1}, [2])
+
+
+async def test_an_instance_whose_record_is_full_ends_all_the_same(tmp_path: Path) -> None:
+    """Where the reason of its failure has no room either, it was once refused for ever."""
+
+    async def fills(ctx: Context) -> str:
+        size, count = 1000, 0
+        while size:
+            try:
+                await ctx.step(f"s{count}", partial(str, "x" * size))
+                count += 1
+            except LimitExceeded:
+                size //= 2
+        return "y" * 100
+
+    limits = perkey.Limits(value_bytes=4000)
+    async with await perkey.aopen(f"sqlite:///{tmp_path}/e.db", limits=limits) as store:
+        engine = AsyncEngine(store, limits=LONG)
+        await engine.register_process(define("order", fills))
+        await engine.run()
+        handle = await engine.start_latest("order")
+        assert await handle.wait(60) is InstanceState.FAILED
+        assert "at most 4000 bytes" in handle.error
+        (stored,) = await Journal(store, "anybody", 60).page("", 9)
+        assert (stored.id, stored.state, stored.error) == (handle.id, "failed", "")
+        await engine.shutdown(60)
+
+
+async def test_an_end_that_this_engine_may_not_write_any_more_is_no_failure_of_its_instance(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its token was taken away, and comes back."""
+    original, refusals = Journal.finish, [Forbidden(), Unauthorised()]
+
+    def refuses(journal: Journal, *args: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return original(journal, *args)
+
+    monkeypatch.setattr(Journal, "finish", refuses)
+    monkeypatch.setattr(runner, "RETRY_S", 0)
+    await deploy(two, quick)
+    handle = await two[0].start_latest("order", variables={"n": 1})
+    assert await handle.wait(60) is InstanceState.COMPLETED
+    assert (handle.result(), refusals) == ({"n": 1}, [])
 
 
 async def test_an_engine_that_stops_leaves_an_end_that_the_store_does_not_take(

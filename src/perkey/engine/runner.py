@@ -24,6 +24,7 @@ from perkey.engine.registry import Registry, Version
 from perkey.engine.tidying import Tidier
 from perkey.errors import (
     Busy,
+    Forbidden,
     InvalidState,
     LeaseLost,
     NotFound,
@@ -31,6 +32,7 @@ from perkey.errors import (
     OutcomeUnknown,
     QueueFull,
     StoreError,
+    Unauthorised,
     UsageError,
 )
 from perkey.store import codec
@@ -44,6 +46,9 @@ STARTING_S = 0.005
 
 RETRY_S = 0.25
 """How long to wait before an end that the store did not take is written again, in seconds."""
+
+_TROUBLE = (StoreError, Busy, OutcomeUnknown, Forbidden, Unauthorised)
+"""Why a store does not take an end that it may take later."""
 
 
 class Runner:
@@ -203,7 +208,7 @@ class Runner:
     ) -> None:
         """End it; on a store, write that first, however often it takes, unless it has passed on."""
         unread = [each.name for each in instance.inbox]
-        again = False
+        again, refusal = False, ""
         while self._journal is not None:
             try:
                 if again:
@@ -212,20 +217,22 @@ class Runner:
                 break
             except asyncio.CancelledError:
                 again = False  # it is ending: whoever cancels it now asks for what is under way
-            except UsageError as bad:  # too large for the store
-                state, result, error = InstanceState.FAILED, None, str(bad)
             except (LeaseLost, InvalidState) as lost:
                 state, result, error = InstanceState.CANCELLED, None, str(lost)
                 break
-            except (StoreError, Busy, OutcomeUnknown) as trouble:
+            except _TROUBLE as trouble:
                 self.facts.tell("engine", instance=instance.id, detail=trouble.code)
                 if self.stopping:
                     state, result, error = InstanceState.CANCELLED, None, f"not stored: {trouble}"
                     break
                 again = True
+            except UsageError as bad:  # too large for the store, perhaps with this reason as well
+                again = state is InstanceState.FAILED and refusal != "" and not error
+                state, result, error = InstanceState.FAILED, None, "" if refusal else str(bad)
+                refusal = refusal or error
         for name in unread:
             self.facts.tell("unread", instance.key, instance.version, instance.id, name)
-        self._end(instance, state, result, error)
+        self._end(instance, state, result, error or refusal)
 
     def _end(
         self, instance: Instance, state: InstanceState, result: Any = None, error: str = ""
