@@ -9,7 +9,7 @@ DOCS_STAMP := $(VENV)/.installed-docs
 BENCH_STAMP := $(VENV)/.installed-bench
 NAME   ?= store
 # loadfile keeps a module's tests in one process, so module-wide fixtures are made once.
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 3 --dist loadfile
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 MUTANTS_ARGS ?=
