@@ -7,6 +7,8 @@ process tree still listed and removes its directory.
 
 from __future__ import annotations
 
+import atexit
+import os
 import shutil
 import subprocess
 import sys
@@ -58,9 +60,18 @@ def _tell(line: str) -> None:
                 text=True,
                 start_new_session=True,
             )
+            atexit.register(_end, _guard, os.getpid())
         assert _guard.stdin is not None
         _guard.stdin.write(line)
         _guard.stdin.flush()
+
+
+def _end(guard: subprocess.Popen[str], owner: int) -> None:
+    """This process ends as it should; a child that it forked has no guard of its own to end."""
+    if os.getpid() == owner:
+        assert guard.stdin is not None
+        guard.stdin.close()
+        guard.wait(60)
 
 
 def _main() -> None:
