@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from typing import Any
 
@@ -45,6 +46,78 @@ def test_a_lost_update_is_found_with_one_preemption() -> None:
     assert again.assert_fails("check").story == failure.story
 
 
+def cells(story: str) -> list[tuple[int, str]]:
+    """(caller, what it did) for each line of a story with two callers, without the file."""
+    head, _, *lines = story.splitlines()
+    second = head.index("#2") - len("careless")
+    return [
+        (int(not line[4:second].strip()), re.sub(r"^\S+\.py:\d+ ", "", line[4:].strip()))
+        for line in lines
+    ]
+
+
+def test_a_row_says_what_the_thread_did_and_nobody_holds_a_held_lock() -> None:
+    found = explore_threads(Account, [Account.careless] * 2, check=lambda a: a.balance == 2)
+    turn = ["careless  acquire", "careless  release"]
+    assert cells(found.assert_fails("check").story) == [
+        *((0, each) for each in ["begins", *turn, "careless  goes on"]),
+        *((1, each) for each in ["begins", *turn, "careless  goes on", *turn, "ends"]),
+        *((0, each) for each in [*turn, "ends"]),
+    ]
+
+
+def test_in_every_story_a_lock_has_one_holder() -> None:
+    """Also where the other thread comes while it is held, and waits for it."""
+
+    def careless(account: Account) -> None:
+        for _ in range(2):
+            with account.lock:
+                switch_point("inside")
+
+    waited = 0
+    for preempted in range(1, 7):
+        replay = "t1." + "-".join(["0"] * preempted + ["1"])
+        result = explore_threads(Account, [careless] * 2, check=never, replay=replay)
+        told = cells(result.assert_fails("check").story)
+        follow_the_lock(told)
+        waited += (1, "(waits)") in told
+    assert waited == 2  # in each turn there is one point at which it is held
+
+
+def never(account: Account) -> bool:
+    return False
+
+
+def follow_the_lock(told: list[tuple[int, str]]) -> None:
+    holder: int | None = None
+    for place, (who, did) in enumerate(told):
+        if did.endswith("acquire") and told[place + 1] != (who, "(waits)"):
+            assert holder is None
+            holder = who
+        elif did.endswith(("inside", "release")):
+            assert holder == who
+            holder = None if did.endswith("release") else who
+    assert holder is None
+    assert sum(did.endswith("release") for _, did in told) == 4
+
+
+def test_a_wait_that_times_out_and_a_lock_that_is_held_are_told() -> None:
+    class Held(Account):
+        def keeps(self) -> None:
+            self.lock.acquire()
+
+        def asks(self) -> None:
+            if not self.lock.acquire(timeout=1) and not self.lock.acquire(blocking=False):
+                raise TimeoutError
+
+    story = explore_threads(Held, [Held.keeps, Held.asks]).assert_fails("raised").story
+    lines = [line.strip() for line in story.splitlines()]
+    waits, timed_out, held = (lines.index(f"({x})") for x in ("waits", "timed out", "is held"))
+    assert [lines[each - 1].endswith("acquire") for each in (waits, timed_out, held)] == [True] * 3
+    assert waits < timed_out < held
+    assert lines[-1].endswith("TimeoutError()")
+
+
 def test_a_lock_over_the_whole_turn_holds() -> None:
     found = explore_threads(Account, [Account.deposit] * 3, check=lambda a: a.balance == 3)
     assert found.assert_holds().schedules > 10
@@ -72,6 +145,7 @@ def test_a_deadlock_says_who_waits_where() -> None:
     failure = explore_threads(Two, [Two.forth, Two.back]).assert_fails("deadlock")
     assert "forth waits at" in failure.message
     assert "back waits at" in failure.message
+    assert failure.story.count("(waits)") == 2
 
 
 def test_one_order_of_locks_holds_and_a_timeout_gets_out() -> None:

@@ -11,6 +11,7 @@ one gets a fresh one for each schedule.  Nothing of perkey is imported before it
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import traceback
@@ -163,7 +164,7 @@ def _story(item: pytest.Item, result: Result, name: str) -> str:
         else f"{name} fails under the schedule that was given",
         "",
         f"{failure.kind}: {failure.message}",
-        *_place(failure.error),
+        *_place(failure.error, str(item.config.invocation_params.dir)),
         "",
         failure.story,
         "",
@@ -173,15 +174,19 @@ def _story(item: pytest.Item, result: Result, name: str) -> str:
     return "\n".join(lines)
 
 
-def _place(error: BaseException | None) -> list[str]:
-    """The line of the user's code that raised, as ``file:line``."""
-    from perkey.testing.where import is_ours
+def _place(error: BaseException | None, folder: str) -> list[str]:
+    """The line of the user's code that raised, as ``file:line``; below ``folder`` from there."""
+    from perkey.testing import where
 
     if error is None or error.__traceback__ is None:
         return []
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not is_ours(frame.filename)]
-    return [f"at {own[-1].filename}:{own[-1].lineno}  {own[-1].line}"] if own else []
+    files = [frame.filename for frame in frames]
+    frame = frames[where.innermost(files)]
+    if where.whose(frame.filename) == where.OURS:
+        return []
+    shown = frame.filename.removeprefix(os.path.join(folder, ""))
+    return [f"at {shown}:{frame.lineno}  {frame.line}"]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -196,8 +201,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if found:
         schedules, states = (sum(numbers) for numbers in zip(*found, strict=True))
         terminalreporter.write_line(
-            f"perkey: {len(found)} explorations, {schedules:,} schedules, {states:,} states"
+            f"perkey: {_count(len(found), 'exploration')}, {_count(schedules, 'schedule')}, "
+            f"{_count(states, 'state')}"
         )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 # ------------------------------------------------------------ fixtures

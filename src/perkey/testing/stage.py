@@ -30,6 +30,7 @@ def switch_point(label: str = "") -> None:
     actor = _running.get(_thread.get_ident())
     if actor is not None:
         actor.pause(label or "switch point")
+        actor.did.append(actor.where)
 
 
 class _Actor:
@@ -47,6 +48,9 @@ class _Actor:
         self.error: BaseException | None = None
         self.result: Any = None
         self.where = ""
+        """The operation that it stands before or, after a release, behind."""
+        self.did: list[str] = []
+        """What it did in this move, each noted when it was done."""
         self.begun = False
         self.baton = _real_lock()
         self.baton.acquire()
@@ -71,11 +75,13 @@ class _Actor:
             self.state = DONE
             self.stage.baton.release()
 
-    def pause(self, what: str) -> None:
-        """Hand the baton back, and go on when it comes again."""
+    def pause(self, what: str, done: bool = False) -> None:
+        """Hand the baton back, and go on when it comes again; ``done`` notes ``what`` before."""
         if self.stage.over:
             raise _Abandoned
         self.where = _source(what)
+        if done:
+            self.did.append(self.where)
         self.stage.baton.release()
         self.baton.acquire()
         if self.stage.over:
@@ -83,10 +89,14 @@ class _Actor:
 
     def wait_for(self, lock: CooperativeLock, timeout: bool) -> bool:
         """Block until ``lock`` was released; False when the wait timed out."""
+        tried = self.where
         self.state, self.blocked_on = BLOCKED, lock
         self.may_time_out, self.timed_out = timeout, False
+        self.did.append("  (waits)")
         self.pause("waits for a lock")
         self.state, self.blocked_on = READY, None
+        self.where = tried
+        self.did.append(tried)
         return not self.timed_out
 
 
@@ -105,6 +115,7 @@ class Grain:
         def local(frame: FrameType, event: str, arg: Any) -> Any:
             if event in ("line", "opcode"):
                 actor.pause("")
+                actor.did.append(actor.where)
             return local
 
         def trace(frame: FrameType, event: str, arg: Any) -> Any:
@@ -136,15 +147,21 @@ class CooperativeLock:
             if actor.stage.over:
                 return True
             actor.pause("acquire")
+            actor.did.append(actor.where)
         while self._held:
             if not blocking or timeout == 0:
-                return False
+                return self._refused(actor, "is held")
             if actor is None:
                 raise RuntimeError("setup or check would wait for a lock for ever")
             if not actor.wait_for(self, timeout > 0):
-                return False
+                return self._refused(actor, "timed out")
         self._held = True
         return True
+
+    def _refused(self, actor: _Actor | None, why: str) -> bool:
+        if actor is not None:
+            actor.did.append(f"  ({why})")
+        return False
 
     def release(self) -> None:
         """Like ``threading.Lock.release``: any thread may."""
@@ -155,7 +172,7 @@ class CooperativeLock:
         self._held = False
         if actor is not None and not over:
             actor.stage.freed(self)
-            actor.pause("release")
+            actor.pause("release", done=True)
 
     def locked(self) -> bool:
         """Whether somebody holds it."""
@@ -254,11 +271,13 @@ class Stage:
     def _move(self, actor: _Actor) -> None:
         if actor.state == BLOCKED:
             actor.timed_out = True
-        actor.begun = True
+        place = f"{actor.where.partition('  ')[0]}  goes on" if actor.begun else "begins"
+        actor.begun, actor.did = True, []
         actor.baton.release()
         self.baton.acquire()
-        ended = f"! {actor.error!r}" if actor.error else "ends"
-        self.rows.append((actor.number, [ended if actor.state == DONE else actor.where]))
+        if actor.state == DONE:
+            actor.did.append(f"! {actor.error!r}" if actor.error else "ends")
+        self.rows.append((actor.number, actor.did or [place]))
 
     def close(self) -> None:
         """Unwind every thread that has not ended."""

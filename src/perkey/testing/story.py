@@ -88,10 +88,16 @@ def _step(run: Run, move: Move) -> list[str]:
         lines.append(f"! {point.name} fails")
     elif kind == LOSE and point is not None:
         lines.append(f"! the reply of {point.name} is lost")
-    before = where.stands(run.loop.tasks[number]) if run.loop.tasks[number] else ""
+    task = run.loop.tasks[number]
+    before = where.stands(task) if task else ""
+    only_users = task is not None and where.in_users_code(task)
     with Watch() as watch:
         run.make(move)
-    lines += watch.lines() or [before]
+    ran = watch.lines(only_users)
+    if ran or point is None or lines:
+        lines += ran or [before]
+    else:  # the user's line goes on within a library: say with what
+        lines += [before, f"  ({point.name})"]
     task = run.loop.tasks[number]
     if task.done():
         lines.append(_ending(task))
@@ -109,10 +115,10 @@ def _ending(task: Any) -> str:
 
 
 class Watch:
-    """Notes the lines of the user's own code that run meanwhile."""
+    """Notes the lines of the user's own code that run meanwhile, and of perkey's."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self._lines: dict[int, list[str]] = {where.USERS: [], where.PERKEYS: []}
 
     def __enter__(self) -> Watch:
         self._before = sys.gettrace()
@@ -123,20 +129,24 @@ class Watch:
         sys.settrace(self._before)
 
     def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if where.is_ours(frame.f_code.co_filename):
+        lines = self._lines.get(where.whose(frame.f_code.co_filename))
+        if lines is None:
             return None
         if event == "line":
             text = where.line(frame.f_code.co_filename, frame.f_lineno)
-            if not self._lines or self._lines[-1] != text:
-                self._lines.append(text)
+            if not lines or lines[-1] != text:
+                lines.append(text)
         return self._trace
 
-    def lines(self) -> list[str]:
-        if len(self._lines) <= LINES_A_CELL:
-            return self._lines
+    def lines(self, only_users: bool = False) -> list[str]:
+        """The user's lines; where there are none, perkey's, unless ``only_users``."""
+        lines = self._lines[where.USERS]
+        if not lines and not only_users:
+            lines = self._lines[where.PERKEYS]
+        if len(lines) <= LINES_A_CELL:
+            return lines
         half = LINES_A_CELL // 2
-        left_out = len(self._lines) - 2 * half
-        return [*self._lines[:half], f"  ... {left_out} lines", *self._lines[-half:]]
+        return [*lines[:half], f"  ... {len(lines) - 2 * half} lines", *lines[-half:]]
 
 
 def table(rows: list[Row], names: list[str]) -> str:

@@ -8,10 +8,14 @@ import linecache
 import os
 import re
 import sysconfig
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-_OWN = os.path.dirname(__file__)
+_EXPLORER = os.path.join(os.path.dirname(__file__), "")
+_PERKEY = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_LAB = os.path.join(_PERKEY, "lab", "")
+"""Its variants are what the lab explores: code like a user's."""
 _STANDARD = os.path.join(sysconfig.get_path("stdlib"), "")
 _INSTALLED = tuple(
     os.path.join(path, "")
@@ -22,12 +26,28 @@ _RUNNERS = tuple(
 )
 
 
+USERS, PERKEYS, OURS = range(3)
+"""How far a line is from what a reader looks for: nearest first."""
+
+
 @functools.cache
-def is_ours(filename: str) -> bool:
-    """Whether a file belongs to the standard library, the test runner or the explorer."""
+def whose(filename: str) -> int:
+    """``USERS``; ``PERKEYS``, told where no user's code is there; ``OURS``, which nobody needs:
+    the explorer, the standard library and the test runner."""
+    if filename.startswith(_PERKEY):
+        if filename.startswith(_EXPLORER):
+            return OURS
+        return USERS if filename.startswith(_LAB) else PERKEYS
     if filename.startswith(_INSTALLED):  # which may lie within the standard library's folder
-        return filename.startswith((_OWN, *_RUNNERS))
-    return filename.startswith((_OWN, _STANDARD, "<frozen", "<string>"))
+        return OURS if filename.startswith(_RUNNERS) else USERS
+    return OURS if filename.startswith((_STANDARD, "<frozen", "<string>")) else USERS
+
+
+def innermost(files: Sequence[str]) -> int:
+    """Of a stack's files, outermost first, the place of the frame to tell: the last of the
+    user's or, where there is none, of perkey's, or of all."""
+    kinds = [whose(each) for each in files]
+    return len(kinds) - 1 - kinds[::-1].index(min(kinds))
 
 
 def chain(coro: Any) -> list[FrameType]:
@@ -51,6 +71,11 @@ def line(filename: str, number: int) -> str:
 _SEEN: dict[tuple[Any, int], str] = {}
 
 
+def in_users_code(task: Any) -> bool:
+    """Whether ``task`` is suspended, anywhere on its stack, in a line of the user's."""
+    return any(whose(frame.f_code.co_filename) == USERS for frame in chain(task.get_coro()))
+
+
 def stands(task: Any) -> str:
     """The innermost line of the user's own code that ``task`` is suspended at."""
     coro = task.get_coro()
@@ -59,8 +84,7 @@ def stands(task: Any) -> str:
         return "finished"
     if inspect.iscoroutine(coro) and inspect.getcoroutinestate(coro) == inspect.CORO_CREATED:
         return f"{coro.__name__}: not started"
-    own = [frame for frame in frames if not is_ours(frame.f_code.co_filename)]
-    frame = (own or frames)[-1]
+    frame = frames[innermost([each.f_code.co_filename for each in frames])]
     key = (frame.f_code, frame.f_lasti)
     if key not in _SEEN:
         _SEEN[key] = line(frame.f_code.co_filename, frame.f_lineno or 0)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
+
+from perkey import testing
+from perkey.testing import stepped, where
+
+LOADED = [stepped, where, *(getattr(testing, name) for name in testing.__all__)]
+"""A pytest within pytest unloads what it was the first to load, and would get it twice."""
 
 HEAD = """
 import asyncio
@@ -45,22 +53,23 @@ def test_right(callers):
 """
 
 PLUGIN = "-pperkey.testing.pytest_plugin"
+INI = "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function"
 Run = Callable[..., pytest.RunResult]
+
+
+def _loading() -> tuple[str, ...]:
+    """Where perkey is installed, pytest finds the plugin by its entry point."""
+    return () if entry_points(group="pytest11", name="perkey") else (PLUGIN,)
 
 
 @pytest.fixture
 def run(pytester: pytest.Pytester) -> Run:
     """Runs a test file: what stands at its end, and more arguments of pytest."""
-    # Where perkey is installed, pytest finds the plugin by its entry point.
-    installed = entry_points(group="pytest11", name="perkey")
-    load = () if installed else (PLUGIN,)
 
     def run(body: str, *args: str) -> pytest.RunResult:
-        pytester.makeini(
-            "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function"
-        )
+        pytester.makeini(INI)
         pytester.makepyfile(test_it=HEAD + body)
-        return pytester.runpytest_inprocess(*load, "-p", "no:randomly", *args)
+        return pytester.runpytest_inprocess(*_loading(), "-p", "no:randomly", *args)
 
     return run
 
@@ -78,6 +87,33 @@ def test_the_report_is_the_story_and_the_command_that_runs_it_again(run: Run) ->
     again.assert_outcomes(failed=1)
     assert "test_lost fails under the schedule that was given" in again.stdout.str()
     result.stdout.fnmatch_lines(["FAILED test_it.py::test_lost - check: assert 1 == 2"])
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "test-your-own-code.md"
+
+
+def test_the_page_shows_what_pytest_prints(pytester: pytest.Pytester) -> None:
+    """The first example of the how-to and the output under it."""
+    text = PAGE.read_text(encoding="utf-8")
+    code, shown = re.findall(r"```(?:python|text)\n(.*?)```", text, re.DOTALL)[:2]
+    pytester.makeini(INI)
+    pytester.mkdir("tests").joinpath("test_bank.py").write_text(code, encoding="utf-8")
+    result = pytester.runpytest_inprocess(*_loading(), "-p", "no:randomly")
+    result.assert_outcomes(failed=1)
+    printed, wanted = (re.sub("0x[0-9a-f]+", "0x", each) for each in (result.stdout.str(), shown))
+    assert wanted in printed + "\n"
+
+
+def test_the_place_is_told_from_the_working_folder(
+    run: Run, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run(FAILS)
+    place = next(line for line in result.outlines if line.startswith("at "))
+    assert place.startswith("at test_it.py:")
+    monkeypatch.chdir(pytester.mkdir("elsewhere"))  # the file lies beside it, not below
+    result = pytester.runpytest_inprocess(*_loading(), "-p", "no:randomly", "../test_it.py")
+    place = next(line for line in result.outlines if line.startswith("at "))
+    assert place.startswith(f"at {pytester.path / 'test_it.py'}:")
 
 
 def test_a_replay_belongs_to_one_test(run: Run) -> None:
@@ -111,7 +147,7 @@ def test_an_ordinary_test_that_explores_is_reported_alike(run: Run) -> None:
                  "check=lambda bank: bank.balance == 2).assert_holds()\n")  # fmt: skip
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["FAILED test_it.py::test_it - check: *"])
-    result.stdout.fnmatch_lines(["perkey: 1 explorations*"])
+    result.stdout.fnmatch_lines(["perkey: 1 exploration, * schedules, * states"])
     assert "careless#2" in result.stdout.str()
 
 
@@ -213,8 +249,7 @@ def test_a_report_survives_the_way_from_another_process(
 ) -> None:
     """As pytest-xdist sends it."""
     run(FAILS)
-    load = () if entry_points(group="pytest11", name="perkey") else (PLUGIN,)
-    record = pytester.inline_run(*load, "-p", "no:randomly")
+    record = pytester.inline_run(*_loading(), "-p", "no:randomly")
     (report,) = record.getfailures()
     sent = pytest.TestReport._from_json(json.loads(json.dumps(report._to_json())))
     assert "test_it.py:12  seen = self.balance" in sent.longreprtext
