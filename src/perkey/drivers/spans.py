@@ -43,26 +43,21 @@ class Spans:
 
     def flow(self, inner: steps.Flow[T]) -> steps.Flow[T]:
         """The same flow, with a span around each of its transactions."""
-        send, answer = inner.send, None
-        while True:
-            try:
-                step = send(answer)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            span = self._begun(step) if type(step) is steps.Transact else None
-            try:
-                answer = yield step
-                if span is not None:
-                    self._succeeded(span, answer)
-                send = inner.send
-            except BaseException as error:
-                if span is not None:
-                    self._failed(span, error)
-                answer, send = error, inner.throw
-            finally:
-                if span is not None:
-                    span.end()
+        return steps.through(inner, self._performed)
+
+    def _performed(self, step: steps.Step) -> steps.Flow[Any]:
+        if type(step) is not steps.Transact:
+            return (yield step)
+        span = self._begun(step)
+        try:
+            outcome = yield step
+            self._succeeded(span, outcome)
+        except BaseException as error:
+            self._failed(span, error)
+            raise
+        finally:
+            span.end()
+        return outcome
 
     def _begun(self, step: steps.Transact) -> Any:
         facts: dict[str, Any] = {

@@ -106,3 +106,20 @@ Step = Transact | Read | Scan | History | Call | Attend | Sleep | Now | Random |
 def alone(step: Step) -> Flow[Any]:
     """The flow of one step; its result is the step's answer."""
     return (yield step)
+
+
+def through(flow: Flow[T], perform: Callable[[Step], Flow[Any]]) -> Flow[T]:
+    """The same flow, each of whose steps is done by ``perform(step)``: what that returns is the
+    step's answer, and what it raises is raised in the flow."""
+    send: Callable[[Any], Step] = flow.send
+    answer: Any = None
+    while True:
+        try:
+            step = send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        try:
+            answer, send = (yield from perform(step)), flow.send
+        except BaseException as error:
+            answer, send = error, flow.throw

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -150,20 +149,10 @@ def _awake(flow: steps.Flow[T], stopping: asyncio.Event) -> steps.Flow[T]:
                 await stopping.wait()
             raise Overloaded("this server stops, and no task was free so far; ask another one")
 
-    send: Callable[[Any], steps.Step] = flow.send
-    answer: Any = None
-    while True:
-        try:
-            step = send(answer)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        if type(step) is steps.Sleep:
-            step = steps.Call(pause, (step.seconds,))
-        try:
-            answer, send = (yield step), flow.send
-        except BaseException as error:
-            answer, send = error, flow.throw
+    def perform(step: steps.Step) -> steps.Flow[Any]:
+        return (yield steps.Call(pause, (step.seconds,)) if type(step) is steps.Sleep else step)
+
+    return steps.through(flow, perform)
 
 
 async def heartbeat(call: Call) -> Response:
