@@ -9,7 +9,7 @@ from tests.tidy import repo
 README = (repo.ROOT / "README.md").read_text("utf-8")
 CHANGELOG = (repo.ROOT / "CHANGELOG.md").read_text("utf-8")
 
-SECTIONS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+SECTIONS = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
 
 
 def test_the_changelog_keeps_its_shape() -> None:
@@ -20,7 +20,17 @@ def test_the_changelog_keeps_its_shape() -> None:
         assert re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d{2}-\d{2}", version), version
     numbers = [tuple(map(int, v.split(" ")[0].split("."))) for v in versions[1:]]
     assert numbers == sorted(numbers, reverse=True)
-    assert set(re.findall(r"^### (.+)$", CHANGELOG, re.MULTILINE)) <= SECTIONS
+
+
+def test_every_change_stands_under_what_kind_it_is() -> None:
+    """In each version: known headings, each once and in their order, and no line outside them."""
+    for version in re.split(r"^## ", CHANGELOG, flags=re.MULTILINE)[1:]:
+        before, *parts = re.split(r"^### (.+)$", version, flags=re.MULTILINE)
+        assert "\n- " not in before
+        kinds = parts[::2]
+        assert kinds
+        assert kinds == [each for each in SECTIONS if each in kinds]
+        assert all(re.match(r"\n\n- ", lines) for lines in parts[1::2])
 
 
 def named_tests(text: str) -> list[str]:
