@@ -16,17 +16,26 @@ from perkey.errors import PerkeyError
 
 HELP = f"""One at a time per key; never on a stale read; never twice.
 
-Exit codes:
+Every command says more with --help. Exit codes:
 
 {exits.table()}
 
-PERKEY_STORE names the store where --store is left out.  NO_COLOR is honoured.
+PERKEY_STORE names the store where --store is left out. NO_COLOR is honoured. A shell completes
+commands and options after what perkey completion --help says.
+
+For example:
+
+    perkey demo
+    export PERKEY_STORE=sqlite:///work.db
+    perkey doc put report '{{"title": "Audit"}}' --create
+    perkey doc get report
+    perkey doctor
 """
 
 
 def build() -> App:
     """The whole command; each group of commands is a module of its own."""
-    from perkey.cli import copying, doc, doctor, ledger, serve
+    from perkey.cli import completion, copying, doc, doctor, helping, ledger, serve
     from perkey.cli.demo import command as demo
     from perkey.cli.lab import command as lab
     from perkey.cli.run import command as run_engine
@@ -48,6 +57,8 @@ def build() -> App:
     app.command(serve.serve)
     app.command(serve.token)
     app.command(run_engine.app)
+    app.command(completion.command_for(app))
+    app.help_formatter = helping.Pages(app)
     return app
 
 
@@ -62,8 +73,8 @@ def run(arguments: Sequence[str]) -> int:
         return result if isinstance(result, int) else exits.DONE
     except CycloptsError as error:
         said = " ".join(str(error).split())
-        hint = "perkey --help, or --help after a command"
-        Problem("usage", said, hint).report(as_json=as_json)
+        named = " ".join(["perkey", *(error.command_chain or ()), "--help"])
+        Problem("usage", said, f"{named} says what it takes").report(as_json=as_json)
         return exits.USAGE
     except PerkeyError as error:
         hint = exits.hint_for(error)

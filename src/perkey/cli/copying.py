@@ -28,13 +28,19 @@ VerifyOnly = Annotated[bool, Parameter(negative="", help="Compare the two; write
 def copy(
     source: From, target: To, /, *, verify_only: VerifyOnly = False, json: Json = False
 ) -> int:
-    """Copy every record of one store into another: documents with their whole history, boards,
-    leases, receipts, accounts, engine state, deleted keys; versions, authors and times as they
-    are.  Then compare all of it.
+    """Copy every record of one store into another, and compare the two.
+
+    Documents with their whole history, boards, leases, receipts, accounts, engine state, deleted
+    keys; versions, authors and times as they are.
 
     A copy that was stopped goes on when it is started again.  TO must be empty or a copy of
     FROM.  Stop the writers of FROM before the last run: while they write, the copy is some way
     behind, and says so with exit code 4.
+
+    For example:
+
+        perkey copy sqlite:///work.db postgresql://app@db/work
+        perkey copy sqlite:///work.db postgresql://app@db/work --verify-only
     """
     for url in (source, target):
         _check_kept(url)

@@ -15,23 +15,36 @@ from perkey.flows.blame import Origin
 
 app = App(name="doc", help="Read and write versioned documents in any store.")
 
-Limit = Annotated[int, Parameter(name="--limit", help="At most this many.")]
+Limit = Annotated[int, Parameter(name="--limit", metavar="N", help="At most this many.")]
 Key = Annotated[str, Parameter(help="The document's key.")]
+At = Annotated[int | None, Parameter(metavar="VERSION", help="This version, not the newest.")]
+Version = Annotated[int, Parameter(help="The earlier version.")]
+LaterVersion = Annotated[int | None, Parameter(help="The later version; default: the newest.")]
+AfterVersion = Annotated[int, Parameter(metavar="VERSION", help="Only later versions.")]
+AfterKey = Annotated[str, Parameter(metavar="KEY", help="Only keys that sort after this one.")]
 Create = Annotated[bool, Parameter(negative="", help="Only if there is nothing yet.")]
 Overwrite = Annotated[bool, Parameter(negative="", help="Whatever is there.")]
 Merge = Annotated[bool, Parameter(negative="", help="Keep what others changed since --if-match.")]
 PatchKind = Literal["json-patch", "merge-patch", "transforms"]
 As = Annotated[
     PatchKind | None,
-    Parameter(name="--as", help="Default: a list is a JSON Patch, an object a merge patch."),
+    Parameter(
+        name="--as",
+        help="What CHANGE is; default: a list is a JSON Patch, an object a merge patch.",
+    ),
 ]
 UntilSynced = Annotated[bool, Parameter(negative="", help="Stop when caught up.")]
 After = Annotated[
     str | None,
-    Parameter(help="A cursor from an earlier watch, or '' for all that is kept; default: now."),
+    Parameter(
+        metavar="CURSOR",
+        help="A cursor from an earlier watch, or '' for all that is kept; default: now.",
+    ),
 ]
 Prefix = Annotated[str, Parameter(help="What the keys begin with.")]
-JsonPath = Annotated[str, Parameter(help="A JSON pointer, like /sections/links.")]
+JsonPath = Annotated[
+    str, Parameter(help="Only what is below this JSON pointer, like /sections/links.")
+]
 Value = Annotated[
     str,
     Parameter(help="JSON text, - for standard input, or @FILE.", allow_leading_hyphen=True),
@@ -61,10 +74,15 @@ def _written(document: Document, common: Common) -> None:
 
 
 @app.command
-def get(key: Key, /, *, at: int | None = None, common: Common | None = None) -> None:
+def get(key: Key, /, *, at: At = None, common: Common | None = None) -> None:
     """Print a document's value, or one earlier version of it.
 
     With --json its version, ETag, author and time too.
+
+    For example:
+
+        perkey doc get report
+        perkey doc get report --at 3 --json
     """
     common = common or Common()
     with common.opened() as store:
@@ -73,7 +91,10 @@ def get(key: Key, /, *, at: int | None = None, common: Common | None = None) -> 
     output.as_json(facts(found) if common.json else found.value)
 
 
-@app.command
+@app.command(
+    usage="perkey doc put KEY VALUE (--if-match VERSION [--merge] | --create | --overwrite) "
+    "[--by NAME] [--store URL] [--json]"
+)
 def put(
     key: Key,
     value: Value,
@@ -90,6 +111,11 @@ def put(
 
     With --if-match VERSION --merge, what others changed since that version is kept; only
     changes to the same place are a conflict.
+
+    For example:
+
+        perkey doc put report '{"title": "Audit"}' --create
+        perkey doc put report @report.json --if-match 7 --merge --by ana
     """
     common = common or Common()
     new = json_argument(value)
@@ -121,7 +147,14 @@ def patch(
     """Apply a change to the newest version: JSON Patch, merge patch, or transforms.
 
     JSON Patch (RFC 6902) is a list of operations, a merge patch (RFC 7396) an object.
-    Transforms are a list like [{"op": "increment", "path": "/runs", "value": 1}].
+    Transforms are a list of changes that never conflict, like increment and append.
+
+    For example:
+
+        perkey doc patch report '{"title": "Second audit"}'
+        perkey doc patch report '[{"op": "remove", "path": "/title"}]'
+        perkey doc patch report --as transforms \\
+            '[{"op": "increment", "path": "/runs", "value": 1}]'
     """
     common = common or Common()
     given = json_argument(change)
@@ -143,7 +176,12 @@ _KINDS = {
 def delete(
     key: Key, /, *, if_match: IfMatch = None, by: By = "", common: Common | None = None
 ) -> None:
-    """Delete a document; its history stays and its versions go on counting."""
+    """Delete a document; its history stays and its versions go on counting.
+
+    For example:
+
+        perkey doc delete report --if-match 7 --by ana
+    """
     common = common or Common()
     with common.opened() as store:
         erased = Documents(store).delete(key, if_match=if_match, by=by)
@@ -152,9 +190,14 @@ def delete(
 
 @app.command
 def history(
-    key: Key, /, *, after: int = 0, limit: Limit = 1000, common: Common | None = None
+    key: Key, /, *, after: AfterVersion = 0, limit: Limit = 1000, common: Common | None = None
 ) -> None:
-    """The kept versions of a document, oldest first: who wrote each, when, on what base."""
+    """List the kept versions of a document, oldest first: who wrote each, when, on what base.
+
+    For example:
+
+        perkey doc history report --after 100 --limit 20
+    """
     common = common or Common()
     with common.opened() as store:
         versions = Documents(store).history(key, after=after, limit=limit)
@@ -173,8 +216,16 @@ def _size(version: Document) -> str:
 
 
 @app.command
-def diff(key: Key, old: int, new: int | None = None, /, *, common: Common | None = None) -> None:
-    """What changed between two versions, path by path; NEW is the newest unless given."""
+def diff(
+    key: Key, old: Version, new: LaterVersion = None, /, *, common: Common | None = None
+) -> None:
+    """Show what changed between two versions of a document, path by path.
+
+    For example:
+
+        perkey doc diff report 3
+        perkey doc diff report 3 7
+    """
     common = common or Common()
     with common.opened() as store:
         docs = Documents(store)
@@ -194,7 +245,15 @@ _SIGNS = {"add": ("+", "green"), "remove": ("-", "red"), "replace": ("~", "yello
 
 @app.command
 def blame(key: Key, path: JsonPath = "", /, *, common: Common | None = None) -> None:
-    """Which version and which author set each value of a document, or below a JSON pointer."""
+    """Show which version and which author set each value of a document.
+
+    Where the version is no longer kept, it says that the value was there at or before it.
+
+    For example:
+
+        perkey doc blame report
+        perkey doc blame report /sections/links
+    """
     common = common or Common()
     with common.opened() as store:
         origins = Documents(store).blame(key, path)
@@ -214,9 +273,19 @@ def _origin(found: Origin) -> dict[str, Any]:
 
 @app.command(name="list")
 def list_(
-    prefix: Prefix = "", /, *, after: str = "", limit: Limit = 1000, common: Common | None = None
+    prefix: Prefix = "",
+    /,
+    *,
+    after: AfterKey = "",
+    limit: Limit = 1000,
+    common: Common | None = None,
 ) -> None:
-    """The documents whose key has a prefix, in key order."""
+    """List the documents whose key has a prefix, in key order.
+
+    For example:
+
+        perkey doc list audit/ --limit 20
+    """
     common = common or Common()
     with common.opened() as store:
         found = list(islice(store.scan(prefix, after=after), check_limit(limit)))
@@ -243,7 +312,13 @@ def watch(
     until_synced: UntilSynced = False,
     common: Common | None = None,
 ) -> None:
-    """Print every version under a prefix as it commits, one a line; Ctrl-C ends it."""
+    """Print every version under a prefix as it commits, one a line; Ctrl-C ends it.
+
+    For example:
+
+        perkey doc watch orders/
+        perkey doc watch --after '' --until-synced --json
+    """
     common = common or Common()
     with common.opened() as store, Documents(store).watch(prefix, after=after) as seen:
         for event in seen:

@@ -18,8 +18,10 @@ from perkey.store.limits import Limits
 from perkey.store.url import open_backend, parse
 from perkey.store.watch import POLL_S
 
-Url = Annotated[str, Parameter(name="URL", help="The store; default: --store or PERKEY_STORE.")]
-Number = Annotated[int, Parameter(name="--n", help="How many reads and commits are timed.")]
+Url = Annotated[str, Parameter(name="URL", help="The store; the same as --store.")]
+Number = Annotated[
+    int, Parameter(name="--n", metavar="N", help="How many reads and commits are timed.")
+]
 Create = Annotated[
     bool, Parameter(negative="", help="Make the store, or bring its schema up to date.")
 ]
@@ -36,6 +38,11 @@ def doctor(
     Makes nothing where nothing is, unless --create.  Writes one scratch record, which no caller
     and no watcher sees.  Exit code 0: all is well; 1: something to know, see the warnings, or
     there is no store yet; 3: it cannot be used.
+
+    For example:
+
+        perkey doctor sqlite:///work.db
+        perkey doctor postgresql://app@db/work --n 500 --json
     """
     wanted = url or store
     if not wanted:

@@ -23,12 +23,39 @@ app = App(name="ledger", help="Move money between accounts; every operation has 
 Amount = Annotated[
     str, Parameter(help="Like 12.50, in the account's unit.", allow_leading_hyphen=True)
 ]
-Minor = Annotated[bool, Parameter(negative="", help="AMOUNT is in whole minor units.")]
-Key = Annotated[str, Parameter(name="--key", help="Idempotency key; the same again is a replay.")]
-Memo = Annotated[str, Parameter(name="--memo", help="Short text that stays with it.")]
+Minor = Annotated[bool, Parameter(negative="", help="AMOUNT is in whole minor units, like 1250.")]
+Key = Annotated[
+    str,
+    Parameter(name="--key", metavar="KEY", help="Idempotency key; the same again is a replay."),
+]
+Memo = Annotated[
+    str, Parameter(name="--memo", metavar="TEXT", help="Short text that stays with it.")
+]
 Floor = Annotated[
     str,
-    Parameter(help="The lowest balance, like -100, or none.", allow_leading_hyphen=True),
+    Parameter(
+        metavar="AMOUNT", help="The lowest balance, like -100, or none.", allow_leading_hyphen=True
+    ),
+]
+Account = Annotated[str, Parameter(help="The account's name.")]
+Unit = Annotated[str, Parameter(help="What it counts, like EUR.")]
+Scale = Annotated[int, Parameter(metavar="N", help="Decimal places, from 0 to 18.")]
+Source = Annotated[str, Parameter(help="The account that gives.")]
+Target = Annotated[str, Parameter(help="The account that takes.")]
+Held = Annotated[str, Parameter(help="The key of the hold.")]
+Moved = Annotated[str, Parameter(help="The key of the transfer.")]
+Part = Annotated[
+    str | None,
+    Parameter(help="How much of it, like 12.50; default: all of it.", allow_leading_hyphen=True),
+]
+Expires = Annotated[
+    float | None, Parameter(metavar="S", help="It ends by itself after this many seconds.")
+]
+NamePrefix = Annotated[str, Parameter(help="What the names begin with.")]
+AfterName = Annotated[str, Parameter(metavar="NAME", help="Only names that sort after this one.")]
+AfterEntry = Annotated[int, Parameter(metavar="NUMBER", help="Only later entries.")]
+Batch = Annotated[
+    str, Parameter(metavar="NAME", help="Names the keys of rows without one; default: the file's.")
 ]
 
 
@@ -39,16 +66,23 @@ def read_amount(ledger: Ledger, account: str, text: str, minor: bool) -> int:
 
 @app.command(name="open")
 def open_(
-    account: str,
-    unit: str,
+    account: Account,
+    unit: Unit,
     /,
     *,
-    scale: int = 2,
+    scale: Scale = 2,
     floor: Floor = "0",
     by: By = "",
     common: Common | None = None,
 ) -> None:
-    """Open an account, like: perkey ledger open cash EUR.  The same again is harmless."""
+    """Open an account.  The same again is harmless.
+
+    For example:
+
+        perkey ledger open alice EUR
+        perkey ledger open bank EUR --floor none
+        perkey ledger open stock apples --scale 0
+    """
     common = common or Common()
     if not 0 <= scale <= 18:
         raise UsageError(f"expected --scale from 0 to 18, found {scale}")
@@ -60,8 +94,8 @@ def open_(
 
 @app.command
 def transfer(
-    source: str,
-    target: str,
+    source: Source,
+    target: Target,
     amount: Amount,
     /,
     *,
@@ -71,7 +105,12 @@ def transfer(
     by: By = "",
     common: Common | None = None,
 ) -> None:
-    """Move AMOUNT from SOURCE to TARGET, once for --key."""
+    """Move AMOUNT from SOURCE to TARGET, once for --key.
+
+    For example:
+
+        perkey ledger transfer bank alice 12.50 --key pay/1 --memo "May"
+    """
     common = common or Common()
     with common.opened() as store:
         ledger = Ledger(store)
@@ -81,19 +120,24 @@ def transfer(
 
 @app.command
 def hold(
-    source: str,
-    target: str,
+    source: Source,
+    target: Target,
     amount: Amount,
     /,
     *,
     key: Key,
     minor: Minor = False,
-    expires: float | None = None,
+    expires: Expires = None,
     memo: Memo = "",
     by: By = "",
     common: Common | None = None,
 ) -> None:
-    """Keep AMOUNT back on SOURCE for TARGET until settled, released or --expires seconds on."""
+    """Keep AMOUNT back on SOURCE for TARGET until it is settled or released, or expires.
+
+    For example:
+
+        perkey ledger hold alice shop 20 --key order/7 --expires 3600
+    """
     common = common or Common()
     with common.opened() as store:
         ledger = Ledger(store)
@@ -104,8 +148,8 @@ def hold(
 
 @app.command
 def settle(
-    held: str,
-    amount: Amount | None = None,
+    held: Held,
+    amount: Part = None,
     /,
     *,
     key: Key,
@@ -114,7 +158,12 @@ def settle(
     by: By = "",
     common: Common | None = None,
 ) -> None:
-    """Post the hold with the key HELD, or AMOUNT of it; the rest becomes available again."""
+    """Post the hold with the key HELD, or AMOUNT of it; the rest becomes available again.
+
+    For example:
+
+        perkey ledger settle order/7 17.50 --key order/7/settled
+    """
     common = common or Common()
     with common.opened() as store:
         ledger = Ledger(store)
@@ -129,8 +178,13 @@ def _source(held: Transfer) -> str:
 
 
 @app.command
-def release(held: str, /, *, by: By = "", common: Common | None = None) -> None:
-    """End the hold with the key HELD without moving anything."""
+def release(held: Held, /, *, by: By = "", common: Common | None = None) -> None:
+    """End the hold with the key HELD without moving anything.
+
+    For example:
+
+        perkey ledger release order/7
+    """
     common = common or Common()
     with common.opened() as store:
         ledger = Ledger(store)
@@ -138,8 +192,13 @@ def release(held: str, /, *, by: By = "", common: Common | None = None) -> None:
 
 
 @app.command
-def reverse(moved: str, /, *, memo: Memo = "", by: By = "", common: Common | None = None) -> None:
-    """Post the opposite of the transfer with the key MOVED, once; nothing is deleted."""
+def reverse(moved: Moved, /, *, memo: Memo = "", by: By = "", common: Common | None = None) -> None:
+    """Post the opposite of the transfer with the key MOVED, once; nothing is deleted.
+
+    For example:
+
+        perkey ledger reverse pay/1 --memo "wrong account"
+    """
     common = common or Common()
     with common.opened() as store:
         ledger = Ledger(store)
@@ -171,8 +230,13 @@ def _show(ledger: Ledger, moved: Transfer, common: Common) -> None:
 
 
 @app.command
-def balance(account: str, /, *, common: Common | None = None) -> None:
-    """An account's posted, held and available balance."""
+def balance(account: Account, /, *, common: Common | None = None) -> None:
+    """Show an account's posted, held and available balance.
+
+    For example:
+
+        perkey ledger balance alice
+    """
     common = common or Common()
     with common.opened() as store:
         found = Ledger(store).balance(account)
@@ -184,9 +248,19 @@ def balance(account: str, /, *, common: Common | None = None) -> None:
 
 @app.command
 def accounts(
-    prefix: str = "", /, *, after: str = "", limit: Limit = 1000, common: Common | None = None
+    prefix: NamePrefix = "",
+    /,
+    *,
+    after: AfterName = "",
+    limit: Limit = 1000,
+    common: Common | None = None,
 ) -> None:
-    """The accounts whose name has a prefix, by name."""
+    """List the accounts whose name has a prefix, by name.
+
+    For example:
+
+        perkey ledger accounts customers/ --json
+    """
     common = common or Common()
     with common.opened() as store:
         found = Ledger(store).accounts(prefix, after=after, limit=check_limit(limit))
@@ -213,9 +287,19 @@ def _show_balances(found: list[Balance], common: Common) -> None:
 
 @app.command
 def statement(
-    account: str, /, *, after: int = 0, limit: Limit = 100, common: Common | None = None
+    account: Account,
+    /,
+    *,
+    after: AfterEntry = 0,
+    limit: Limit = 100,
+    common: Common | None = None,
 ) -> None:
-    """An account's entries above number --after, with running balances."""
+    """List an account's entries in order, with running balances.
+
+    For example:
+
+        perkey ledger statement alice --after 100
+    """
     common = common or Common()
     with common.opened() as store:
         ledger = Ledger(store)
@@ -234,7 +318,12 @@ def statement(
 
 @app.command
 def verify(*, common: Common | None = None) -> int:
-    """Recompute every balance from its entries; exit code 1 names the first difference."""
+    """Recompute every balance from its entries; exit code 1 names the first difference.
+
+    For example:
+
+        perkey ledger verify --json
+    """
     common = common or Common()
     with common.opened() as store:
         ledger = Ledger(store)
@@ -259,12 +348,23 @@ def verify(*, common: Common | None = None) -> int:
 
 
 @app.command(name="import")
-def import_(path: str, /, *, batch: str = "", by: By = "", common: Common | None = None) -> int:
+def import_(
+    path: Annotated[str, Parameter(help="The CSV file to read.")],
+    /,
+    *,
+    batch: Batch = "",
+    by: By = "",
+    common: Common | None = None,
+) -> int:
     """Transfer what each row of a CSV file says; again, it moves nothing twice.
 
     Columns: source, target, amount (like 12.50) or minor (like 1250), and perhaps key and memo.
     A row without a key has BATCH/LINE, BATCH being the file's name unless --batch names it.
     Exit code 1: some rows were refused; the others are done.
+
+    For example:
+
+        perkey ledger import may.csv --batch may
     """
     common = common or Common()
     with common.opened() as store, _bar("importing", common) as progress:
@@ -282,8 +382,18 @@ def import_(path: str, /, *, batch: str = "", by: By = "", common: Common | None
 
 
 @app.command
-def export(path: str, /, *, common: Common | None = None) -> None:
-    """Write every leg of every posting into a CSV file."""
+def export(
+    path: Annotated[str, Parameter(help="The CSV file to write.")],
+    /,
+    *,
+    common: Common | None = None,
+) -> None:
+    """Write every leg of every posting into a CSV file.
+
+    For example:
+
+        perkey ledger export postings.csv
+    """
     common = common or Common()
     with common.opened() as store, _bar("exporting", common) as progress:
         count = Ledger(store).export_csv(path, progress=progress)

@@ -22,11 +22,19 @@ MAX_ARGUMENT_BYTES = 64 * 1024 * 1024
 
 StoreUrl = Annotated[
     str,
-    Parameter(name="--store", env_var="PERKEY_STORE", help="Store URL, like sqlite:///work.db."),
+    Parameter(
+        name="--store",
+        env_var="PERKEY_STORE",
+        metavar="URL",
+        help="The store, like sqlite:///work.db.",
+    ),
 ]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
-By = Annotated[str, Parameter(name="--by", help="Author of the write.")]
-IfMatch = Annotated[int | None, Parameter(name="--if-match", help="Only at this version.")]
+By = Annotated[str, Parameter(name="--by", metavar="NAME", help="Author of the write.")]
+IfMatch = Annotated[
+    int | None,
+    Parameter(name="--if-match", metavar="VERSION", help="Only if this is its version."),
+]
 
 
 @Parameter(name="*")

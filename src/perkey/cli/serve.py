@@ -16,27 +16,38 @@ from perkey.cli.options import Json
 from perkey.cli.run.load import load
 from perkey.errors import MissingExtra, UsageError
 
-Url = Annotated[str, Parameter(env_var="PERKEY_STORE", help="Store URL, like sqlite:///work.db.")]
-Host = Annotated[str, Parameter(help="The address to listen on.")]
-Port = Annotated[int, Parameter(help="The port to listen on; 0 takes a free one.")]
-TokenFile = Annotated[str | None, Parameter(help="The file with the tokens' hashes.")]
+Url = Annotated[str, Parameter(env_var="PERKEY_STORE", help="The store, like sqlite:///work.db.")]
+Host = Annotated[str, Parameter(metavar="ADDRESS", help="The address to listen on.")]
+Port = Annotated[int, Parameter(metavar="N", help="The port to listen on; 0 takes a free one.")]
+TokenFile = Annotated[
+    str | None, Parameter(metavar="FILE", help="The file with the tokens' hashes.")
+]
 AllowHost = Annotated[
     tuple[str, ...],
-    Parameter(negative="", help="One more name that requests may carry as Host; repeatable."),
+    Parameter(
+        negative="",
+        metavar="NAME",
+        help="One more name that requests may carry as Host; repeatable.",
+    ),
 ]
-KeepVersions = Annotated[int, Parameter(help="How many versions of each document to keep.")]
-KeepSeconds = Annotated[float | None, Parameter(help="How old a kept version may grow.")]
+KeepVersions = Annotated[
+    int, Parameter(metavar="N", help="How many versions of each document to keep.")
+]
+KeepSeconds = Annotated[
+    float | None, Parameter(metavar="S", help="How old a kept version may grow, in seconds.")
+]
 KEEP_VERSIONS = Limits().keep_versions
 EngineFile = Annotated[
-    Path | None, Parameter(help="A Python file with @process(...) definitions to run.")
+    Path | None,
+    Parameter(metavar="FILE", help="A Python file with @process(...) definitions to run."),
 ]
 Spans = Annotated[
-    bool, Parameter(negative="", help="OpenTelemetry spans for requests and transactions.")
+    bool, Parameter(negative="", help="Make OpenTelemetry spans for requests and transactions.")
 ]
 Role = Annotated[Literal["read", "write", "admin"], Parameter(help="What it may do.")]
 Prefix = Annotated[
     tuple[str, ...],
-    Parameter(negative="", help="Only keys that begin with this; repeatable."),
+    Parameter(negative="", metavar="PREFIX", help="Only keys that begin so; repeatable."),
 ]
 
 
@@ -58,6 +69,11 @@ def serve(
 
     Without --tokens it listens on loopback only, and every local caller may do everything.
     With --engine the processes of a Python file run beside it, on the same store.
+
+    For example:
+
+        perkey serve sqlite:///work.db
+        perkey serve sqlite:///work.db --host 0.0.0.0 --tokens tokens.toml
     """
     if not url:
         raise UsageError("no store is named; give its URL or set PERKEY_STORE")
@@ -106,6 +122,11 @@ def token(
     """Make a token for perkey serve.  It is shown once; the file keeps its hash only.
 
     With --file its entry is added there, else it is printed.
+
+    For example:
+
+        perkey token ana --role admin --file tokens.toml
+        perkey token reports --role read --prefix reports/ --file tokens.toml
     """
     from perkey.server import identity
 

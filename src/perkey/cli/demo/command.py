@@ -23,24 +23,46 @@ from perkey.errors import UsageError
 
 app = App(name="demo", help_format="plaintext")
 
+Paths = Annotated[
+    str, Parameter(name="PATH", help="Text files or folders; default: perkey's own pages.")
+]
+Workers = Annotated[int, Parameter(metavar="N", help="How many worker processes.")]
+Blind = Annotated[bool, Parameter(negative="", help="Write whole documents, blindly.")]
+Kill = Annotated[bool, Parameter(negative="", help="Kill one worker in the middle of its turn.")]
+Think = Annotated[float, Parameter(metavar="S", help="Seconds a worker holds what it read.")]
+Lease = Annotated[float, Parameter(metavar="S", help="Seconds a claim holds without a heartbeat.")]
+Where = Annotated[
+    str, Parameter(metavar="URL", help="The store; default: a file beside the report.")
+]
+Out = Annotated[
+    str,
+    Parameter(
+        name="--out", metavar="FILE", help="Where the report goes; default: report/audit.md."
+    ),
+]
+Serve = Annotated[
+    bool | None,
+    Parameter(help="Show the run on a page until Ctrl-C, or not; default: at a terminal."),
+]
+
 DEFAULT_FOLDER = "report"
 DEADLINE_S = 300.0
 
 
 @app.default
 def demo(
-    *paths: Annotated[str, Parameter(help="Text files or folders; default: perkey's own pages.")],
-    workers: Annotated[int, Parameter(help="Worker processes.")] = 6,
-    blind: Annotated[bool, Parameter(negative="", help="Write whole documents, blindly.")] = False,
-    kill: Annotated[bool, Parameter(negative="", help="SIGKILL one worker mid-turn.")] = False,
-    think: Annotated[float, Parameter(help="Seconds a worker holds what it read.")] = 1.0,
-    lease: Annotated[float, Parameter(help="Seconds a claim holds without a heartbeat.")] = 3.0,
-    store: Annotated[str, Parameter(help="Store URL; default: a file beside the report.")] = "",
-    out: Annotated[str, Parameter(help="Where the report goes, as Markdown.")] = "",
-    serve: Annotated[bool | None, Parameter(help="Show the run on a page until Ctrl-C.")] = None,
+    *paths: Paths,
+    workers: Workers = 6,
+    blind: Blind = False,
+    kill: Kill = False,
+    think: Think = 1.0,
+    lease: Lease = 3.0,
+    store: Where = "",
+    out: Out = "",
+    serve: Serve = None,
     json: Json = False,
 ) -> int:
-    """Worker processes write one audit report together, with perkey or (--blind) without.
+    """Let worker processes write one audit report together, with perkey or (--blind) without.
 
     Each claims a section of an audit of the given text files, does the analysis, waits as it
     would for a language model, and adds its section to the one report document in the store.
@@ -57,6 +79,13 @@ def demo(
 
     At a terminal the run can be watched on a page, which stays up at the end until Ctrl-C;
     --no-serve leaves it out, and --serve has it elsewhere, too.
+
+    For example:
+
+        perkey demo
+        perkey demo --kill
+        perkey demo --blind --no-serve
+        perkey demo docs/ notes.md --out notes-audit.md
     """
     path = Path(out or Path(DEFAULT_FOLDER, "audit-blind.md" if blind else "audit.md"))
     plan = plans.check(

@@ -21,10 +21,19 @@ MOST_ROUNDS = 1_000_000
 
 @app.default
 def lab(
-    *names: Annotated[str, Parameter(help="A failure, or one way: double-move/delete.")],
-    rounds: Annotated[int, Parameter(help="Rounds of each stress test.")] = stress.ROUNDS,
-    jobs: Annotated[int, Parameter(help="Worker processes; default: one a core.")] = 0,
-    out: Annotated[str, Parameter(help="Folder for the drawings, as SVG and Mermaid.")] = "",
+    *names: Annotated[
+        str, Parameter(name="NAME", help="A failure, or one way, like double-move/delete.")
+    ],
+    rounds: Annotated[
+        int, Parameter(metavar="N", help="Rounds of each stress test.")
+    ] = stress.ROUNDS,
+    jobs: Annotated[
+        int,
+        Parameter(metavar="N", show_default=False, help="Worker processes; default: one a core."),
+    ] = 0,
+    out: Annotated[
+        str, Parameter(metavar="DIR", help="Folder for the drawings, as SVG and Mermaid.")
+    ] = "",
     json: Json = False,
 ) -> int:
     """Find the four failures in the code that people write first, and not in perkey's.
@@ -35,6 +44,12 @@ def lab(
     and in how many rounds an ordinary stress test on asyncio and on threads saw it.
 
     Exit code 0: every wrong way was found, and no right one ever failed.
+
+    For example:
+
+        perkey lab
+        perkey lab double-move
+        perkey lab double-move/delete --rounds 1000 --out drawings
     """
     if not 1 <= rounds <= MOST_ROUNDS:
         raise UsageError(f"expected --rounds from 1 to {MOST_ROUNDS:,}, found {rounds}")

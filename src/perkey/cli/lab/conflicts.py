@@ -25,10 +25,16 @@ UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 def conflicts(
     *,
-    writers: Annotated[str, Parameter(help="How many: 6, 2,4,8 or 2..64 by doublings.")] = "2..64",
-    turn: Annotated[str, Parameter(help="From reading to writing: 4m, 90s, 250ms.")] = "4m",
-    real: Annotated[bool, Parameter(help="Also measure short turns over SQLite.")] = True,
-    svg: Annotated[str, Parameter(help="Where the plot goes, as SVG.")] = "",
+    writers: Annotated[
+        str, Parameter(metavar="N", help="How many: 6, 2,4,8 or 2..64 by doublings.")
+    ] = "2..64",
+    turn: Annotated[
+        str, Parameter(metavar="TIME", help="From reading to writing: 4m, 90s, 250ms.")
+    ] = "4m",
+    real: Annotated[
+        bool, Parameter(help="Leave out what is measured in real time over SQLite.")
+    ] = True,
+    svg: Annotated[str, Parameter(metavar="FILE", help="Where the plot goes, as SVG.")] = "",
     json: Json = False,
 ) -> int:
     """Compare optimistic retry, a lock over the whole turn, and merging, for many writers.
@@ -36,6 +42,12 @@ def conflicts(
     Each writer reads one report, thinks for a turn and adds its section; all begin together.
     Simulated on virtual time with perkey's own documents and leases; and measured in real time
     over a SQLite file, with turns of 100 ms, to see that the simulation is not a fairy tale.
+
+    For example:
+
+        perkey lab conflicts
+        perkey lab conflicts --writers 6 --turn 90s --no-real
+        perkey lab conflicts --svg conflicts.svg
     """
     numbers, seconds = how_many(writers), how_long(turn)
     simulated = [simulate(way, number, seconds) for number in numbers for way in WAYS]

@@ -32,11 +32,13 @@ FACTS = 100_000
 
 @app.default
 def run(
-    path: Annotated[Path, Parameter(help="A Python file with @process(...) definitions.")],
+    path: Annotated[
+        Path, Parameter(name="FILE", help="A Python file with @process(...) definitions.")
+    ],
     /,
     *,
     store: StoreUrl = "memory://",
-    name: Annotated[str, Parameter(help="The engine's name in the store.")] = "run",
+    name: Annotated[str, Parameter(metavar="NAME", help="The engine's name in the store.")] = "run",
     until_idle: Annotated[
         bool, Parameter(negative="", help="Stop when main() is done and nothing runs.")
     ] = False,
@@ -44,7 +46,10 @@ def run(
         bool, Parameter(negative="", help="Deploy the file again whenever it changes.")
     ] = False,
     drain: Annotated[
-        float, Parameter(help="Seconds in which instances may finish before they are cancelled.")
+        float,
+        Parameter(
+            metavar="S", help="Seconds in which instances may finish before they are cancelled."
+        ),
     ] = 0.0,
     json: Json = False,
 ) -> int:
@@ -60,6 +65,12 @@ def run(
 
     Exit codes: 0 stopped or idle, 1 main() failed, 2 the file cannot be used, 3 the store
     cannot be used, 4 instances did not stop in time, 130 stopped by a second Ctrl-C.
+
+    For example:
+
+        perkey run examples/orders.py
+        perkey run orders.py --store sqlite:///orders.db --reload --drain 10
+        perkey run orders.py --until-idle --json
     """
     if not 0 <= drain < float("inf"):
         raise UsageError(f"expected --drain of 0 seconds or more, found {drain}")
