@@ -28,6 +28,7 @@ from perkey.server import (
     records,
 )
 from perkey.server.calls import Call, Lines, by_name, parse_query
+from perkey.server.exchange import offered
 from perkey.server.hosting import NAME, Hosted, Processes
 from perkey.server.pages import refused, session
 from perkey.server.refusals import (
@@ -40,7 +41,7 @@ from perkey.server.refusals import (
     WrongHost,
 )
 from perkey.server.replaying import Replaying
-from perkey.server.replies import ALWAYS
+from perkey.server.replies import ALWAYS, ALWAYS_NAMES
 from perkey.server.routes import Route, Table
 from perkey.server.services import Services
 from perkey.server.settings import Settings
@@ -49,6 +50,8 @@ from perkey.stores import AsyncStore
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 CLOSE = (b"connection", b"close")
+HOSTS = 16
+"""How many ways to write this server's name are remembered; the others are looked at each time."""
 
 _log = logging.getLogger("perkey.server")
 
@@ -136,6 +139,8 @@ class Application:
         self.failure: Exception | None = None
         """Why it did not start."""
         self._buffered = 0
+        self._hosts: dict[bytes, str] = {}
+        """Names that were found to be this server's, as they were sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection, or the server's start and end."""
@@ -207,7 +212,7 @@ class Application:
         try:
             route, call = self._admitted(scope)
             path = route.path
-            call.body = await self._body(call.lines, receive, buffered)
+            call.body = await self._body(call.lines, scope, receive, buffered)
             arrived = True
             call.receive, call.send, call.release = receive, stream, slot.release
             response = await self._replaying.answer(route, call)
@@ -255,7 +260,7 @@ class Application:
                 f"expected at most {settings.head_lines} header lines, found {len(headers)}"
             )
         lines = by_name(headers)
-        host = _check_host(lines, settings)
+        host = self._host(lines)
         if scope["method"] not in SAFE:
             _check_origin(lines, host)
         route, params = self.table.find(scope["method"], _raw_path(scope))
@@ -273,7 +278,19 @@ class Application:
             _ = call.write  # an author that cannot be read is refused, whoever looks at it
         return route, call
 
-    async def _body(self, lines: Lines, receive: Receive, buffered: list[int]) -> bytes:
+    def _host(self, lines: Lines) -> str:
+        """The ``Host`` that a request names, which is one of this server's."""
+        given: Sequence[bytes] = lines.get(b"host", ())
+        known = self._hosts.get(given[0]) if len(given) == 1 else None
+        if known is None:
+            known = _check_host(given, self.services.settings)
+            if len(self._hosts) < HOSTS:
+                self._hosts[given[0]] = known
+        return known
+
+    async def _body(
+        self, lines: Lines, scope: Scope, receive: Receive, buffered: list[int]
+    ) -> bytes:
         """The whole body, within all limits."""
         settings = self.services.settings
         length = lines.get(b"content-length", [b""])[0]
@@ -284,6 +301,11 @@ class Application:
                 return b""
         elif not _has_body(lines):
             return b""
+        exchange = offered(scope)
+        whole = None if exchange is None else exchange.body()
+        if whole is not None:
+            self._hold(len(whole), buffered)
+            return whole
         chunks: list[bytes] = []
         try:
             async with asyncio.timeout(settings.body_s):
@@ -326,8 +348,7 @@ def _has_body(lines: Lines) -> bool:
     return b"transfer-encoding" in lines or any(each != b"0" for each in lengths)
 
 
-def _check_host(lines: Lines, settings: Settings) -> str:
-    hosts = lines.get(b"host", ())
+def _check_host(hosts: Sequence[bytes], settings: Settings) -> str:
     if len(hosts) != 1:
         raise BadRequest(f"expected one Host header, found {len(hosts)}")
     host = hosts[0].decode("latin-1")
@@ -369,10 +390,16 @@ def _raw_path(scope: Scope) -> bytes:
 
 async def _send(response: Response, scope: Scope, send: Send, *, close: bool = False) -> None:
     """Send an answer; the body of an answer to ``HEAD`` stays here."""
-    own = {name for name, _ in response.raw_headers}
-    always = [each for each in ALWAYS if each[0] not in own]
-    headers = [*response.raw_headers, *always, *([CLOSE] if close else [])]
+    given = response.raw_headers
+    own = {name for name, _ in given}
+    always = ALWAYS if own.isdisjoint(ALWAYS_NAMES) else [e for e in ALWAYS if e[0] not in own]
+    headers = [*given, *always]
     status = response.status_code
+    body = b"" if scope["method"] == "HEAD" else bytes(response.body)
+    exchange = offered(scope)
+    if exchange is not None and exchange.answer(status, headers, body, close=close):
+        return
+    if close:
+        headers.append(CLOSE)
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    body = b"" if scope["method"] == "HEAD" else response.body
     await send({"type": "http.response.body", "body": body})

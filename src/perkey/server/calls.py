@@ -147,16 +147,18 @@ class Call:
     @property
     def condition(self) -> Condition:
         """What ``If-Match`` and ``If-None-Match`` demand."""
-        return Condition(
-            parse("If-Match", self.headers("if-match")),
-            parse("If-None-Match", self.headers("if-none-match")),
-        )
+        lines = self.lines
+        match = parse("If-Match", self.headers("if-match")) if b"if-match" in lines else None
+        if b"if-none-match" not in lines:
+            return Condition(match)
+        return Condition(match, parse("If-None-Match", self.headers("if-none-match")))
 
     def preferences(self) -> dict[str, str]:
         """What the ``Prefer`` headers ask for, RFC 7240; the first of each name counts."""
         found: dict[str, str] = {}
-        given = self.headers("prefer")
-        for part in ",".join(given).split(",") if given else ():
+        if b"prefer" not in self.lines:
+            return found
+        for part in ",".join(self.headers("prefer")).split(","):
             name, _, value = part.partition(";")[0].partition("=")
             if name.strip():
                 found.setdefault(name.strip().lower(), value.strip().strip('"').lower())

@@ -19,6 +19,8 @@ GZIP = "-gzip"
 _TAG = re.compile(r'[ \t]*(W/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*')
 _EMPTY = re.compile(r"[ \t]*")
 _VERSION = re.compile(r"[1-9][0-9]{0,18}")
+_ONE = re.compile(r'"([1-9][0-9]{0,18})"')
+"""What most conditions are: one strong tag, of a version."""
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -47,9 +49,10 @@ class Tags(msgspec.Struct, frozen=True):
     def names(self, version: int, *, weak: bool) -> bool:
         """Whether one of its tags is that of ``version``; a weak one only where it may be."""
         wanted = str(version)
-        return any(
-            each.opaque.removesuffix(GZIP) == wanted for each in self.tags if weak or not each.weak
-        )
+        for each in self.tags:
+            if (weak or not each.weak) and each.opaque.removesuffix(GZIP) == wanted:
+                return True
+        return False
 
 
 def parse(name: str, lines: Sequence[str]) -> Tags | None:
@@ -61,6 +64,9 @@ def parse(name: str, lines: Sequence[str]) -> Tags | None:
     if not lines:
         return None
     text = ",".join(lines)
+    one = _ONE.fullmatch(text)
+    if one is not None:
+        return Tags(tags=(Tag(one[1]),))
     if text.strip(" \t") == "*":
         return Tags(anything=True)
     tags: list[Tag] = []

@@ -7,6 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from perkey.server.exchange import EXTENSION, Exchange
 from perkey.server.problems import answer
 from perkey.server.refusals import HeadersTooLarge
 from perkey.server.settings import Settings
@@ -63,8 +64,12 @@ class Guarded(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._head_arrived()
         self._check()
-        if not self.transport.is_closing():
-            super().on_headers_complete()
+        if self.transport.is_closing():
+            return
+        former = self.cycle
+        super().on_headers_complete()
+        if self.cycle is not former:  # the application has not begun: its task has yet to run
+            self.scope["extensions"] = {EXTENSION: {"exchange": Exchange(self.cycle)}}
 
     def on_body(self, body: bytes) -> None:
         """A body whose head was refused is nobody's: not that of the request before it, either."""

@@ -30,8 +30,21 @@ ALWAYS = [
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
 """Sent with every answer."""
+ALWAYS_NAMES = frozenset(name for name, _ in ALWAYS)
+_JSON = (b"content-type", JSON.encode())
+_NO_STORE = (b"cache-control", b"no-store")
 _encode = msgspec.json.encode
 _GZIP = re.compile(r"(?:^|,)\s*(?:gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?(?=,|$)", re.IGNORECASE)
+
+
+class Ready(Response):
+    """An answer whose headers are bytes already, their names in lower case."""
+
+    def __init__(self, body: bytes, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.status_code = status
+        self.body = body
+        self.background = None
+        self.raw_headers = [*headers, (b"content-length", b"%d" % len(body))]
 
 
 class Version(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -85,8 +98,10 @@ def version_of(record: Record, *, value: bool = False, merged: bool = False) -> 
 
 def json_reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer in JSON that nobody may cache."""
-    kept = {"cache-control": "no-store", **(headers or {})}
-    return Response(_encode(value), status, headers=kept, media_type=JSON)
+    lines = [_JSON, _NO_STORE]
+    for name, text in headers.items() if headers else ():
+        lines.append((name.encode("latin-1"), text.encode("latin-1")))
+    return Ready(_encode(value), status, lines)
 
 
 def facts(record: Record, suffix: str = "") -> dict[str, str]:
