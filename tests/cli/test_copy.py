@@ -34,6 +34,7 @@ def test_a_copy_says_what_it_did(perkey: Command, source: str, target: str) -> N
     assert ran.code == exits.DONE
     assert "the same, digest" in ran.out
     assert f"{source} -> {target}" in ran.out
+    assert "copied   " in ran.out
     assert perkey("copy", source, target, "--json").json["copied"] == 0
 
 
@@ -43,6 +44,11 @@ def test_verify_only_writes_nothing(perkey: Command, source: str, target: str) -
     perkey("copy", source, target)
     told = perkey("copy", source, target, "--verify-only", "--json")
     assert (told.code, told.json["same"]) == (exits.DONE, True)
+    assert told.json["verify_only"] is True
+    said = perkey("copy", source, target, "--verify-only").out
+    assert "copied" not in said
+    assert "verified only, nothing was written" in said
+    assert f"compared {told.json['keys']} keys: {told.json['records']} records" in said
     perkey("doc", "put", "more", "1", "--create")
     told = perkey("copy", source, target, "--verify-only", "--json")
     assert (told.code, told.json["behind"], told.json["named"]) == (exits.BUSY, 1, ["more"])

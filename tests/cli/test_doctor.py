@@ -41,11 +41,20 @@ def test_a_store_that_is_well(perkey: Command, url: str) -> None:
     assert facts["warnings"] == []
 
 
+@pytest.mark.parametrize("scheme", ["sqlite", "file"])
+def test_its_scratch_record_is_not_counted(perkey: Command, scheme: str, tmp_path: Path) -> None:
+    where = f"{scheme}:///{tmp_path}/counted"
+    perkey("doc", "put", "k", "1", "--create", "--store", where)
+    told = [perkey("doctor", where, "--json").json["store"] for _ in range(2)]
+    assert [facts["records"] for facts in told] == ["1", "1"]
+
+
 def test_people_see_the_same(perkey: Command, url: str) -> None:
     perkey("doc", "put", "k", "1", "--create")
     ran = perkey("doctor")  # PERKEY_STORE
     assert ran.code == exits.DONE
-    for word in (url, "keys in one commit", "any number", "median", "p99", "all is well"):
+    said = ("keys in one commit", "any number", "8,388,608 bytes", "median", "p99", "all is well")
+    for word in (url, *said):
         assert word in ran.out
 
 

@@ -58,7 +58,9 @@ def test_an_amount_that_is_refused_moves_nothing(funded: Command, amount: str, c
 
 def test_the_unit_of_the_amounts_in_a_refusal_is_told(funded: Command) -> None:
     ran = funded("ledger", "transfer", "a", "b", "10.01", "--key", "t")
-    assert "'a' has 1000 available, and 1001 was asked for (both in minor units)" in ran.err
+    told = "'a' needs 10.01 EUR and has 10.00 EUR available (1001 and 1000 in minor units)"
+    assert told in ran.err
+    assert "hint: perkey ledger balance" in ran.err
     missing = funded("ledger", "statement", "none")
     assert "ledger accounts" in missing.err
 
@@ -145,7 +147,10 @@ def test_verify(funded: Command, url: str) -> None:
 
         store.core.transact(steps.Transact((name,), spoil, "", op="spoiled"), None)
     spoilt = funded("ledger", "verify")
-    assert (spoilt.code, spoilt.out) == (exits.REFUSED, "a: credits should be 1000 and is 1001\n")
+    assert (spoilt.code, spoilt.out) == (
+        exits.REFUSED,
+        "a: credits should be 10.00 EUR and is 10.01 EUR\n",
+    )
     assert funded("ledger", "verify", "--json").json["difference"]["account"] == "a"
 
 

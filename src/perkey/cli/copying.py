@@ -57,7 +57,11 @@ def copy(
             report = transfer.compare(ours, theirs, tell)
         else:
             report = transfer.move(ours, theirs, here, SYSTEM, tell)
-    _show(report, here, there, json)
+    if json:
+        facts = {"from": here, "to": there, "same": report.same, "verify_only": verify_only}
+        output.as_json({**facts, **asdict(report)})
+    else:
+        _show(report, here, there, verify_only)
     return _code(report)
 
 
@@ -108,12 +112,12 @@ def _telling(quiet: bool) -> Iterator[Callable[[transfer.Progress], None]]:
         yield tell
 
 
-def _show(report: transfer.Report, here: str, there: str, as_json: bool) -> None:
-    if as_json:
-        output.as_json({"from": here, "to": there, "same": report.same, **asdict(report)})
-        return
+def _show(report: transfer.Report, here: str, there: str, verify_only: bool) -> None:
     output.say(f"{here} -> {there}")
-    output.say(f"copied   {_counted(report.copied, 'version')} in this run")
+    if verify_only:
+        output.say("verified only, nothing was written")
+    else:
+        output.say(f"copied   {_counted(report.copied, 'version')} in this run")
     output.say(
         f"compared {_counted(report.keys, 'key')}: {report.records:,} records, each key's current "
         "one and every kept version"

@@ -94,7 +94,7 @@ def _opened(url: str, n: int, found: Found | None) -> Facts:
         return {
             "url": place(url),
             "state": "open",
-            "store": {"name": backend.name, **backend.describe()},
+            "store": {"name": backend.name, **checkup.described(backend)},
             "promises": _promises(backend),
             "schema": _schema(found and examine(url, Limits(), SYSTEM)),
             "probed": probed,
@@ -123,12 +123,14 @@ def _show(told: Facts) -> None:
         promises = dict(told["promises"])
         several = promises.pop("atomic_keys")
         keys = "any number" if several is None else several
-        output.table(["promise", ""], [("keys in one commit", keys), *promises.items()])
-        rows = [
+        longest = f"{promises.pop('longest_value'):,} bytes"
+        rows = [("keys in one commit", keys), *promises.items(), ("longest value", longest)]
+        output.table(["promise", ""], rows)
+        timed = [
             (name, f"{each['median_ms']:.2f} ms", f"{each['p99_ms']:.2f} ms", each["n"])
             for name, each in told["latency"].items()
         ]
-        output.table(["latency", "median", "p99", "of"], rows)
+        output.table(["latency", "median", "p99", "of"], timed)
         for line in told["probed"]:
             output.say(f"tried: {line}")
         ahead = told["clock_ahead_ms"]

@@ -34,10 +34,20 @@ _TRANSFORMS = ["increment", "set_max", "set_min", "append", "append_unique", "re
 
 _HINTS: list[tuple[type[errors.PerkeyError], str]] = [
     (errors.ConditionRequired, "say which: --if-match VERSION, --create or --overwrite"),
-    (errors.ConflictExhausted, "others write this key all the time; try again, or use doc patch"),
-    (errors.Conflict, "read it again (doc get --json), then repeat with its version, or --merge"),
-    (errors.Gone, "doc history KEY shows the versions that are kept"),
-    (errors.NotFound, "doc list, or ledger accounts, shows what there is"),
+    (
+        errors.ConflictExhausted,
+        "others write this key all the time; try again, or use perkey doc patch",
+    ),
+    (
+        errors.Conflict,
+        "read it again (perkey doc get KEY --json), then repeat with its version, or --merge",
+    ),
+    (errors.Gone, "perkey doc history KEY shows the versions that are kept"),
+    (errors.NotFound, "perkey doc list, or perkey ledger accounts, shows what there is"),
+    (
+        errors.InsufficientFunds,
+        "perkey ledger balance ACCOUNT shows what is posted and what is held",
+    ),
     (errors.InvalidValue, "a value is JSON; text needs its quotes: '\"text\"'"),
     (errors.SchemaMismatch, "use the perkey that wrote it, or another --store"),
     (errors.StoreUnavailable, "check the URL, the server and its credentials"),
@@ -55,7 +65,7 @@ def code_of(error: errors.PerkeyError) -> int:
 def hint_for(error: errors.PerkeyError) -> str:
     """What to do next, in one line; empty when the message says it all."""
     if isinstance(error, errors.StoreUnavailable) and "missing" in error.details:
-        return "doc put --create, doc put --overwrite and ledger open begin a store"
+        return "perkey doc put --create, or --overwrite, and perkey ledger open begin a store"
     if isinstance(error, errors.InvalidPatch) and error.details.get("unknown") in _TRANSFORMS:
         return "this is a transform; add --as transforms"
     return next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")

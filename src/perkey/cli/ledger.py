@@ -16,7 +16,7 @@ from perkey.cli.doc import Limit, check_limit
 from perkey.cli.options import By, Common
 from perkey.errors import UsageError
 from perkey.flows.ledger import amounts
-from perkey.ledger import Balance, Transfer
+from perkey.ledger import Balance, Difference, Transfer
 
 app = App(name="ledger", help="Move money between accounts; every operation has a key of its own.")
 
@@ -328,20 +328,30 @@ def verify(*, common: Common | None = None) -> int:
     with common.opened() as store:
         ledger = Ledger(store)
         wrong, sums = ledger.verify(), ledger.trial_balance()
+        account = None if wrong is None else ledger.balance(wrong.account)
     sound = wrong is None and sums.balanced
     if common.json:
         first = None if wrong is None else asdict(wrong)
         output.as_json({"sound": sound, "difference": first, **asdict(sums)})
     elif wrong is not None:
-        output.say(
-            f"{wrong.account}: {wrong.what} should be {wrong.expected} and is {wrong.found}",
-            style="red",
-        )
+        output.say(_differs(wrong, account), style="red")
     elif not sums.balanced:
-        output.say(f"debits {sums.debits} are not credits {sums.credits}", style="red")
+        output.say(
+            f"debits {sums.debits} are not credits {sums.credits} (in minor units)", style="red"
+        )
     else:
         output.say(f"{sums.accounts} accounts, all balances agree with their entries")
     return exits.DONE if sound else exits.REFUSED
+
+
+def _differs(wrong: Difference, account: Balance | None) -> str:
+    """The first difference in words; amounts in the account's unit."""
+    expected, found = str(wrong.expected), str(wrong.found)
+    amount = wrong.what in ("debits", "credits") or wrong.what.startswith("the balance")
+    if account is not None and amount:
+        expected = amounts.money(wrong.expected, account.scale, account.unit)
+        found = amounts.money(wrong.found, account.scale, account.unit)
+    return f"{wrong.account}: {wrong.what} should be {expected} and is {found}"
 
 
 # --------------------------------------------------------------------------------- files

@@ -14,7 +14,7 @@ from perkey.errors import BackendNotConditional, PerkeyError
 from perkey.store import codec
 from perkey.store.abc import Backend
 from perkey.store.evaluate import Batch
-from perkey.store.keys import Key
+from perkey.store.keys import TURNS, Key
 from perkey.store.settle import settled
 from perkey.store.transaction import Fn, Transaction, Tx
 
@@ -44,6 +44,15 @@ def commit(backend: Backend, fn: Fn, clock: Clock, key: Key = SCRATCH) -> object
     if outcome.error is not None:
         raise outcome.error
     return outcome.result
+
+
+def described(backend: Backend) -> dict[str, str]:
+    """What the store says about itself; what this module leaves there is none of its records."""
+    facts = dict(backend.describe())
+    own = sum(each is not None for each in backend.read([SCRATCH, TURNS]))
+    if facts.get("records", "").isdecimal():
+        facts["records"] = str(int(facts["records"]) - own)
+    return facts
 
 
 def race(backend: Backend, rival: Callable[[], Backend], clock: Clock) -> int:

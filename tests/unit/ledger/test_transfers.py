@@ -146,7 +146,7 @@ def test_a_frozen_account_moves_neither_way_until_thawed(ledger: Ledger) -> None
 
 
 def test_an_account_is_closed_when_empty_and_for_ever(ledger: Ledger) -> None:
-    with pytest.raises(InvalidState, match="balance of 1000"):
+    with pytest.raises(InvalidState, match=r"balance of 10\.00 EUR and 0\.00 EUR held"):
         ledger.close_account("a")
     ledger.close_account("b")
     with pytest.raises(AccountClosed):

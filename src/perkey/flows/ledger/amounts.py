@@ -35,3 +35,13 @@ def decimal(amount: int, scale: int) -> str:
     cut = len(digits) - scale
     sign = "-" if amount < 0 else ""
     return f"{sign}{digits[:cut]}.{digits[cut:]}" if scale else f"{sign}{digits}"
+
+
+def money(amount: int, scale: int, unit: str) -> str:
+    """1250 at a scale of 2 as ``12.50 EUR``: how people are told of it."""
+    return f"{decimal(amount, scale)} {unit}"
+
+
+def in_minor(scale: int, *figures: int) -> str:
+    """The same figures for programs, in brackets; nothing where both are written alike."""
+    return f" ({' and '.join(map(str, figures))} in minor units)" if scale else ""

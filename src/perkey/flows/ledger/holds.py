@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perkey.errors import Expired, InvalidState, LimitExceeded, NotFound, UsageError
-from perkey.flows.ledger import posting
+from perkey.flows.ledger import amounts, posting
 from perkey.flows.ledger.model import (
     MAX_OPEN_HOLDS,
     Account,
@@ -96,10 +96,10 @@ def settle(order: Order, amount: int | None) -> Callable[[Tx], Transfer]:
             return replay(wanted, decode_posting(earlier))
         pending = _pending(tx, order.refers)
         whole = pending.wanted[1][1]
-        if amount is not None and amount > whole:
-            raise UsageError(f"expected at most the held {whole}, found {amount}")
         accounts: posting.Accounts = {}
         load_all(tx, wanted, accounts)
+        if amount is not None and amount > whole:
+            raise _too_much(accounts[order.legs[0][0]], whole, amount)
         _give_back(accounts[order.legs[0][0]], order.refers, pending)
         check_accounts(wanted, accounts, tx.now)
         _end(tx, order.refers, pending, "settled")
@@ -108,6 +108,12 @@ def settle(order: Order, amount: int | None) -> Callable[[Tx], Transfer]:
         return transfer
 
     return fn
+
+
+def _too_much(account: Account, held: int, asked: int) -> UsageError:
+    most, found = (amounts.money(n, account.scale, account.unit) for n in (held, asked))
+    minor = amounts.in_minor(account.scale, held, asked)
+    return UsageError(f"expected at most the held {most}, found {found}{minor}")
 
 
 def with_amount(order: Order, amount: int) -> Order:

@@ -163,7 +163,8 @@ def load(tx: Tx, name: str) -> Account:
 
 def no_account(name: str) -> NotFound:
     """The error for an account that nobody opened."""
-    return NotFound(f"there is no account {name!r}; open it with open_account()", key=name)
+    how = "Ledger.open_account(), or perkey ledger open"
+    return NotFound(f"there is no account {name!r}; open it first ({how})", key=name)
 
 
 def check_amount(amount: Any, what: str = "amount") -> int:
@@ -174,5 +175,5 @@ def check_amount(amount: Any, what: str = "amount") -> int:
             f"{type(amount).__name__}; money is never a float: use 1250 for 12.50"
         )
     if not 0 < amount <= MAX_AMOUNT:
-        raise InvalidAmount(f"expected {what} from 1 to {MAX_AMOUNT}, found {amount}")
+        raise InvalidAmount(f"expected {what} from 1 to {MAX_AMOUNT} minor units, found {amount}")
     return amount

@@ -11,7 +11,7 @@ import msgspec
 
 from perkey.errors import InvalidState, LimitExceeded, NotFound, PerkeyError, UsageError
 from perkey.flows import steps
-from perkey.flows.ledger import holds
+from perkey.flows.ledger import amounts, holds
 from perkey.flows.ledger.model import (
     CLOSED,
     FROZEN,
@@ -104,9 +104,10 @@ def check_terms(unit: object, scale: object, floor: object) -> None:
 
 def _same_terms(name: str, found: Account, unit: str, scale: int, floor: int | None) -> Account:
     if (found.unit, found.scale, found.floor) != (unit, scale, floor):
+        lowest = "none" if found.floor is None else amounts.decimal(found.floor, found.scale)
         raise InvalidState(
             f"account {name!r} is already open with unit {found.unit}, scale {found.scale} and "
-            f"floor {found.floor}",
+            f"floor {lowest}; open it with the same, or another name",
             key=name,
         )
     return found
@@ -126,7 +127,9 @@ def set_state(name: str, state: str, by: str) -> steps.Flow[Account]:
         held = account.held_at(tx.now)
         if wanted == CLOSED and (account.posted or held):
             raise InvalidState(
-                f"account {name!r} has a balance of {account.posted} and {held} held; "
+                f"account {name!r} has a balance of "
+                f"{amounts.money(account.posted, account.scale, account.unit)} and "
+                f"{amounts.money(held, account.scale, account.unit)} held; "
                 "both must be 0 to close it",
                 key=name,
             )

@@ -24,6 +24,7 @@ from perkey.errors import (
     UnitMismatch,
     UsageError,
 )
+from perkey.flows.ledger import amounts
 from perkey.flows.ledger.model import (
     CLOSED,
     FROZEN,
@@ -235,11 +236,14 @@ def check_balanced(order: Order, accounts: Accounts) -> None:
         account = accounts[name]
         sums[account.unit, account.scale] += amount
     if order.kind != "post" and len(sums) > 1:
-        units = sorted({accounts[side.account].unit for side in order.sides})
+        units = sorted(f"{unit} with {scale} decimal places" for unit, scale in sums)
         raise UnitMismatch(f"expected accounts of one unit, found {' and '.join(units)}")
-    for (unit, _), total in sums.items():
+    for (unit, scale), total in sums.items():
         if total:
-            raise Unbalanced(f"expected the entries in {unit} to add up to 0, found {total}")
+            raise Unbalanced(
+                f"expected the entries in {unit} to add up to 0, found "
+                f"{amounts.money(total, scale, unit)}{amounts.in_minor(scale, total)}"
+            )
 
 
 def check_accounts(order: Order, accounts: Accounts, now: int) -> None:
@@ -251,7 +255,8 @@ def check_accounts(order: Order, accounts: Accounts, now: int) -> None:
             check_usable(side.account, account)
         if account.debits + out > MAX_AMOUNT or account.credits + come > MAX_AMOUNT:
             raise BalanceOverflow(
-                f"the sum of the entries of {side.account!r} would exceed {MAX_AMOUNT}",
+                f"the sum of the entries of {side.account!r} would exceed "
+                f"{amounts.money(MAX_AMOUNT, account.scale, account.unit)}, the most there can be",
                 key=side.account,
             )
         floor = account.floor
@@ -264,9 +269,9 @@ def check_accounts(order: Order, accounts: Accounts, now: int) -> None:
 def check_usable(name: str, account: Account) -> None:
     """Neither frozen nor closed."""
     if account.state == FROZEN:
-        raise AccountFrozen(f"account {name!r} is frozen", key=name)
+        raise AccountFrozen(f"account {name!r} is frozen; thaw() it, or use another", key=name)
     if account.state == CLOSED:
-        raise AccountClosed(f"account {name!r} is closed", key=name)
+        raise AccountClosed(f"account {name!r} is closed, for ever; use another", key=name)
 
 
 def check_funds(name: str, account: Account, amount: int, now: int) -> None:
@@ -275,9 +280,10 @@ def check_funds(name: str, account: Account, amount: int, now: int) -> None:
         return
     available = account.credits - account.debits - account.held_at(now) - account.floor
     if amount > available:
+        has, needs = (amounts.money(n, account.scale, account.unit) for n in (available, amount))
         raise InsufficientFunds(
-            f"account {name!r} has {available} available, and {amount} was asked for "
-            "(both in minor units)",
+            f"account {name!r} needs {needs} and has {has} available"
+            f"{amounts.in_minor(account.scale, amount, available)}",
             key=name,
             available=available,
             amount=amount,

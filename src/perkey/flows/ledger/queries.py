@@ -18,6 +18,7 @@ from perkey.flows.ledger.model import (
     decode_page,
     decode_posting,
     entries_prefix,
+    no_account,
     page_key,
     transfer_key,
 )
@@ -86,7 +87,7 @@ def balance(name: str) -> steps.Flow[Balance]:
     now = yield steps.Now()
     (record,) = yield steps.Read([account_key(name)])
     if record is None or record.body is None:
-        raise NotFound(f"there is no account {name!r}", key=name)
+        raise no_account(name)
     return _balance(name, decode_account(record.body), now)
 
 
@@ -133,7 +134,7 @@ def statement(name: str, after: int, limit: int) -> steps.Flow[list[Line]]:
     """Up to ``limit`` entries above number ``after``, ascending, with running balances."""
     (record,) = yield steps.Read([account_key(name)])
     if record is None or record.body is None:
-        raise NotFound(f"there is no account {name!r}", key=name)
+        raise no_account(name)
     entries = yield from _entries(name, decode_account(record.body), after, limit)
     lines = [_line(name, number, key, posting) for number, key, posting in entries]
     for line, (number, key, _) in zip(lines, entries, strict=True):
