@@ -38,11 +38,12 @@ class Stream:
 
     def __init__(self, app: Application, target: str, headers: dict[str, str]) -> None:
         self._app = app
+        path = target.partition("?")[0] or "/v1/events"
         self._scope = {
             "type": "http",
             "method": "GET",
-            "path": "/v1/events",
-            "raw_path": b"/v1/events",
+            "path": path,
+            "raw_path": path.encode(),
             "query_string": target.partition("?")[2].encode(),
             "headers": [
                 (n.encode(), v.encode()) for n, v in {"host": "localhost", **headers}.items()
@@ -85,7 +86,7 @@ class Stream:
             self._text = rest
             fields = dict(line.split(": ", 1) for line in part.split("\n"))
             if "event" in fields:
-                return Event(fields["event"], fields["id"], json.loads(fields["data"]))
+                return Event(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
 
     async def until(self, name: str) -> list[Event]:
         """All events up to the next of this name, which is the last of them."""

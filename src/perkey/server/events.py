@@ -9,7 +9,9 @@ and reads again what it shows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import msgspec
 from starlette.responses import Response
@@ -62,27 +64,28 @@ class _Head(Response):
 async def events(call: Call) -> Response:
     """Changes from now on, or from behind ``Last-Event-ID``."""
     feed, settings = call.services.feed, call.services.settings
-    if feed.streams >= settings.event_clients:
-        raise Overloaded(
-            f"{feed.streams} event streams are open and the limit is {settings.event_clients}"
-        )
+    opened = feed.streams - call.services.watching
+    if opened >= settings.event_clients:
+        limit = settings.event_clients
+        raise Overloaded(f"{opened} event streams are open and the limit is {limit}")
+    return await streamed(call, Changes(call))
+
+
+async def streamed(call: Call, stream: Stream) -> Response:
+    """The whole life of a stream, as the answer to its request."""
     if call.method == "HEAD":  # it has no body, so there is nothing to wait for
         return _Head()
-    prefix = call.text("prefix")
-    last = call.header("last-event-id") or call.text("after")
     call.release()
-    await _Stream(call, feed, prefix, last).run()
+    await stream.run()
     return Sent()
 
 
-class _Stream:
-    """One client."""
+class Stream(ABC):
+    """One client, and what it is told: ``texts``."""
 
-    def __init__(self, call: Call, feed: Feed, prefix: str, last: str) -> None:
+    def __init__(self, call: Call) -> None:
         self._call = call
-        self._feed = feed
-        self._prefix = prefix
-        self._last = last
+        self._feed: Feed = call.services.feed
         self._waker = asyncio.Event()
 
     async def run(self) -> None:
@@ -97,9 +100,10 @@ class _Stream:
             start = self._feed.cursor
             await self._call.send({"type": "http.response.start", "status": 200,
                                    "headers": [*HEADERS, *ALWAYS]})  # fmt: skip
-            async for text in self._texts(start, gone):
-                async with asyncio.timeout(settings.event_send_s):
-                    await self._send(text)
+            async with aclosing(self.texts(start, gone)) as texts:
+                async for text in texts:
+                    async with asyncio.timeout(settings.event_send_s):
+                        await self._send(text)
             await self._send(b"", more=False)
         except TimeoutError:
             return  # too slow a reader: it comes back and goes on where it was
@@ -114,7 +118,30 @@ class _Stream:
         while (await self._call.receive())["type"] != "http.disconnect":
             pass
 
-    async def _texts(self, cursor: str, gone: asyncio.Future[None]) -> AsyncIterator[bytes]:
+    @abstractmethod
+    def texts(self, cursor: str, gone: asyncio.Future[None]) -> AsyncGenerator[bytes, None]:
+        """Whole events, from behind ``cursor`` until the client has gone or the server stops."""
+
+    async def _patience(self) -> bytes:
+        """Wait for something to tell: a comment where nothing came for too long, else nothing."""
+        try:
+            async with asyncio.timeout(self._call.services.settings.ping_s):
+                await self._waker.wait()
+        except TimeoutError:
+            return b": ping\n\n"
+        return b""
+
+
+class Changes(Stream):
+    """Every change under a prefix, with its place in the store's order."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self._prefix = call.text("prefix")
+        self._last = call.header("last-event-id") or call.text("after")
+
+    async def texts(self, cursor: str, gone: asyncio.Future[None]) -> AsyncGenerator[bytes, None]:
+        """``document``, ``board``, ``synced`` and ``gap``."""
         feed = self._feed
         yield b"retry: %d\n\n" % RETRY_MS
         if self._last:
@@ -140,11 +167,9 @@ class _Stream:
             if text:
                 yield text
             if page.live and not self._waker.is_set():
-                try:
-                    async with asyncio.timeout(self._call.services.settings.ping_s):
-                        await self._waker.wait()
-                except TimeoutError:
-                    yield b": ping\n\n"
+                text = await self._patience()
+                if text:
+                    yield text
 
     def _page(self, page: Page, cursor: str) -> bytes:
         parts = [self._event("gap", cursor, b"{}")] if page.gap else []

@@ -81,7 +81,7 @@ class Guarded(HttpToolsProtocol):
         """The server stops: an event stream whose reader does not read cannot end by itself."""
         super().shutdown()
         stuck = self.flow.write_paused and self.scope is not None
-        if stuck and self.scope.get("path", "").endswith("/v1/events"):
+        if stuck and self.scope.get("path", "").endswith(("/v1/events", "/ui/events")):
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:

@@ -34,6 +34,8 @@ class Services:
         """The engine that this server runs, if it runs one."""
         self.locks: Mapping[str, Sections | KeyedLocks] = {}
         """In-process locks that the application wants to see on the page, by a name of its own."""
+        self.watching = 0
+        """How many pages are open that are told of what happens."""
         self.stopping = asyncio.Event()
         """Set when the server was told to stop: nobody waits for anything any more."""
         self.routes: Sequence[Route] = ()

@@ -38,6 +38,8 @@ class Settings:
     """How long a client may take to send its body."""
     event_clients: int = 256
     """How many event streams may be open at a time."""
+    page_streams: int = 64
+    """How many open pages are told at once of what happens; the others ask every few seconds."""
     event_send_s: float = 30.0
     """How long one send to an event stream may wait for its reader before it is ended."""
     ping_s: float = 15.0

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 
 import perkey
+from perkey import Board
 from perkey.server import identity
 from tests.server.pages import seeds
 from tests.server.pages.chromium import Chromium, Tab, find
@@ -180,6 +181,145 @@ def test_what_another_process_writes_shows_up_by_itself(tab: Tab, server: Perkey
         store.put("news", 1, create=True, by="a stranger")
     tab.until("document.querySelector('#live').textContent.includes('a stranger')")
     assert tab.run("window.same"), "no page was loaded"
+
+
+STILL = "window.setInterval = () => 0"
+"""A page that never does anything by the clock alone: what it shows then, it was told."""
+
+
+def streaming(tab: Tab) -> None:
+    """Wait until the page is told of changes."""
+    tab.until("document.documentElement.dataset.stream === 'open'")
+
+
+def shown(tab: Tab, text: str) -> None:
+    """Wait until the part of the page that is read again has this text."""
+    tab.until(f"document.querySelector('#live').textContent.includes({json.dumps(text)})")
+
+
+def test_what_is_committed_is_told_to_the_page_which_does_not_ask(
+    tab: Tab, server: PerkeyHttp
+) -> None:
+    tab.call("Page.addScriptToEvaluateOnNewDocument", source=STILL)
+    with perkey.open(server.store) as store:
+        store.put("told/list-1", 1, create=True)
+        # Twice each: the first time it may have been the look that comes with the stream.
+        for page, key, text in (
+            ("/ui", "told/overview-{n}", "told/overview-{n}"),
+            ("/ui/documents?prefix=told/", "told/list-{n}", "told/list-{n}"),
+            ("/ui/document?key=told/list-1", "told/list-1", "version {n}, the newest"),
+        ):
+            tab.open(server.url + page)
+            streaming(tab)
+            for n in (2, 3):
+                store.put(key.format(n=n), n, overwrite=True, by="a teller")
+                shown(tab, text.format(n=n))
+        tab.open(server.url + "/ui/runs")
+        streaming(tab)
+        for name in ("told/run", "told/more"):
+            Board(store, name).create(["a", "b"])
+            shown(tab, name)
+        tab.open(server.url + "/ui/run?run=told/run")
+        streaming(tab)
+        for worker in ("worker-a", "worker-b"):
+            assert Board(store, "told/run").claim(worker, lease=600) is not None
+            shown(tab, worker)
+    tab.open(server.url + "/ui/engine")
+    streaming(tab)
+    for order in ("told-1", "told-2"):
+        seeds.post(
+            server.url,
+            "/v1/engine/publish",
+            {"name": "order placed", "payload": {"order_id": order}},
+        )
+        shown(tab, order)
+
+
+def test_the_charts_are_sent_their_samples(tab: Tab, server: PerkeyHttp) -> None:
+    tab.call("Page.addScriptToEvaluateOnNewDocument", source=STILL)
+    tab.open(server.url + "/ui")
+    streaming(tab)
+    tab.run(
+        "window.got = 0; document.addEventListener('perkey:samples', () => { window.got++; }); 0"
+    )
+    tab.until("window.got > 1")
+    assert int(tab.run("document.querySelector('[data-total=commits]').textContent")) > 0
+
+
+def test_a_page_that_is_left_is_told_nothing_more(tab: Tab, server: PerkeyHttp) -> None:
+    for page in ("/ui", "/ui/documents", "/ui/runs", "/ui/engine"):
+        tab.open(server.url + page)
+        streaming(tab)
+    tab.open(server.url + "/ui/process")
+    streaming(tab)
+    pages = "[...document.querySelectorAll('dt')].find(e => e.textContent === 'Pages that follow')"
+    tab.until(f"{pages}.nextElementSibling.textContent === '1'")
+    tab.click("[data-live]")
+    tab.until("document.documentElement.dataset.stream === 'none'")
+    tab.click("[data-live]")
+    streaming(tab)
+
+
+def test_a_restarted_server_has_its_pages_again(chromium: Chromium) -> None:
+    tab = chromium.tab()  # what cannot be reached meanwhile is complained of
+    with PerkeyHttp() as server:
+        tab.open(server.url + "/ui/documents")
+        tab.run("window.same = true")
+        streaming(tab)
+        server.stop()
+        tab.until("document.documentElement.dataset.stream === 'lost'")
+        server.start()
+        streaming(tab)
+        with perkey.open(server.store) as store:
+            store.put("after", 1, create=True)
+        shown(tab, "after")
+        assert tab.run("window.same"), "no page was loaded"
+    tab.close()
+
+
+NARROW = """
+from dataclasses import replace
+from perkey.cli import main
+from perkey.server import run
+serve = run.serve
+run.serve = lambda url, settings, *more: serve(url, replace(settings, page_streams=1), *more)
+main()
+"""
+
+
+class Narrow(PerkeyHttp):
+    """It tells one page at a time of changes."""
+
+    def command(self) -> list[str]:
+        python, *_, store, port, number = super().command()
+        return [python, "-W", "error", "-c", NARROW, "serve", store, port, number]
+
+
+def test_a_page_that_is_told_nothing_asks(chromium: Chromium) -> None:
+    with Narrow() as server:
+        first, second = chromium.tab(), chromium.tab()  # that it was refused is complained of
+        first.open(server.url + "/ui/documents")
+        streaming(first)
+        second.open(server.url + "/ui/documents")
+        second.until("document.documentElement.dataset.stream === 'none'")
+        with perkey.open(server.store) as store:
+            store.put("asked", 1, create=True)
+        shown(second, "asked")
+        shown(first, "asked")
+        first.close()
+        second.close()
+
+
+def test_a_search_is_not_undone_by_what_happens(tab: Tab, server: PerkeyHttp) -> None:
+    tab.open(server.url + "/ui/runs")
+    streaming(tab)
+    tab.run("document.querySelector('#prefix').focus()")
+    tab.type("searched/")
+    tab.until("document.querySelectorAll('#found tbody tr').length === 0")
+    with perkey.open(server.store) as store:
+        Board(store, "searched/1").create(["a"])
+        shown(tab, "searched/1")
+    assert tab.run("document.querySelectorAll('#found tbody tr').length") == 1
 
 
 def test_a_page_can_be_held_still(tab: Tab, server: PerkeyHttp) -> None:

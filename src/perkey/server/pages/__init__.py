@@ -10,6 +10,7 @@ from perkey.server.pages import (
     compare,
     documents,
     engine,
+    following,
     ledger,
     overview,
     process,
@@ -30,6 +31,7 @@ ROUTES: list[Route] = [
     *ledger.ROUTES,
     *engine.ROUTES,
     *process.ROUTES,
+    *following.ROUTES,
     *signing.ROUTES,
     *statics.ROUTES,
 ]

@@ -104,7 +104,7 @@ async def _health(call: Call) -> dict[str, Any]:
         "answer_ms": (services.clock.monotonic() - began) * 1000,
         "waiting": found["waiting"],
         "largest_batch": found["largest_batch"],
-        "streams": services.feed.streams,
+        "streams": services.feed.streams - services.watching,
         "requests": sum(statuses.values()),
         "failed": statuses[5],
         "refused": statuses[4],

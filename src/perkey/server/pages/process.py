@@ -61,7 +61,8 @@ async def process(call: Call) -> Response:
         more=more or len(mine) > SHOWN,
         locks=_locks(call),
         feed={
-            "streams": feed.streams,
+            "streams": feed.streams - services.watching,
+            "pages": services.watching,
             "limit": services.settings.event_clients,
             "seen": feed.seen,
             "kept": len(feed.latest()),

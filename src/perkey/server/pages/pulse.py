@@ -46,6 +46,8 @@ class Pulse:
         self._meters = meters
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
+        self.wakers: set[asyncio.Event] = set()
+        """Set at each new sample."""
         self.samples: deque[Sample] = deque(maxlen=KEPT)
         self.began = clock.now_ms()
 
@@ -65,6 +67,8 @@ class Pulse:
         while True:
             await asyncio.sleep(EVERY_S)
             self.samples.append(self.now())
+            for waker in self.wakers:
+                waker.set()
 
     def now(self) -> Sample:
         """The counters at this moment."""

@@ -1,16 +1,26 @@
 // What a page does by itself: ages that grow, parts that are read again, copying, confirming.
 "use strict";
 (() => {
-  const EVERY_MS = 2000;
+  const GAP_MS = 1000; // between two looks at what the server tells of
+  const SLOW_MS = 10000; // what only time changes: a claim that is late, a lease that ends
+  const POLL_MS = 2000; // where the server tells nothing
+  const RETRY_MS = 30000; // after it refused to
   const seen = new Map();
   let live = true;
   let pressed = false;
+  let due = false;
+  let looked = Date.now();
+  let stream = null;
+  let following = "";
+  let refused = 0;
+  let timer = 0;
 
   function ago(seconds) {
     if (seconds < 1.5) return "now";
     if (seconds < 90) return `${Math.round(seconds)} s ago`;
     if (seconds < 5400) return `${Math.round(seconds / 60)} min ago`;
     if (seconds < 129600) return `${Math.round(seconds / 3600)} h ago`;
+    if (seconds < 5184000) return `${Math.round(seconds / 86400)} days ago`;
     return "";
   }
 
@@ -40,6 +50,7 @@
   function ready() {
     for (const button of document.querySelectorAll(".copy, .live")) button.dataset.ready = "";
     tick();
+    follow();
   }
 
   async function copy(button) {
@@ -64,6 +75,7 @@
       live = !live;
       button.setAttribute("aria-pressed", String(live));
       document.dispatchEvent(new CustomEvent("perkey:live", { detail: live }));
+      follow();
     }
     if (button.dataset.opens) document.getElementById(button.dataset.opens).showModal();
     if (button.dataset.closes !== undefined) button.closest("dialog").close();
@@ -71,10 +83,12 @@
 
   // A part that came back as it was stays as it is: focus, selection and scrolling are kept.
   document.addEventListener("htmx:beforeSwap", (event) => {
-    const { target, serverResponse, xhr } = event.detail;
+    const { target, serverResponse, xhr, requestConfig } = event.detail;
     if (!target || target.dataset.livePart === undefined || xhr.status !== 200) return;
-    if (pressed) {
+    const asked = requestConfig && requestConfig.elt !== target; // a search, not a second look
+    if (pressed && !asked) {
       event.detail.shouldSwap = false; // what is under the finger must not go before it is lifted
+      due = true;
       return;
     }
     if (seen.get(target.id) === serverResponse) event.detail.shouldSwap = false;
@@ -102,10 +116,85 @@
     if (form) form.dataset.touched = "";
   });
 
-  setInterval(() => {
+  // Looks again, soon and not too often; where it may not now, the beat below comes back to it.
+  function look() {
     const part = document.querySelector("[data-live-part]");
-    if (live && part && document.visibilityState === "visible" && !busy(part)) htmx.trigger(part, "refresh");
-  }, EVERY_MS);
-  setInterval(tick, 1000);
+    if (!due || !part || !watched() || busy(part)) return;
+    const wait = looked + GAP_MS - Date.now();
+    clearTimeout(timer);
+    if (wait > 0) {
+      timer = setTimeout(look, wait);
+      return;
+    }
+    due = false;
+    looked = Date.now();
+    htmx.trigger(part, "refresh");
+  }
+
+  function watched() {
+    return live && document.visibilityState === "visible";
+  }
+
+  // One stream a page, while somebody looks at it: a browser opens only six to a server.
+  function follow() {
+    const part = document.querySelector("[data-follows]");
+    const wanted = part && watched() && Date.now() >= refused ? part.dataset.follows : "";
+    if (wanted === following) return;
+    following = wanted;
+    if (stream) stream.close();
+    stream = null;
+    if (wanted) listen(wanted);
+    say();
+  }
+
+  function listen(address) {
+    const mine = new EventSource(address);
+    stream = mine;
+    mine.addEventListener("open", () => {
+      due = true; // what happened before it was open is not told
+      say();
+      look();
+    });
+    mine.addEventListener("error", () => {
+      if (mine.readyState === EventSource.CLOSED && stream === mine) {
+        stream = null;
+        following = "";
+        refused = Date.now() + RETRY_MS;
+      }
+      say();
+    });
+    mine.addEventListener("changed", () => {
+      due = true;
+      look();
+    });
+    mine.addEventListener("samples", (event) => {
+      document.dispatchEvent(new CustomEvent("perkey:samples", { detail: JSON.parse(event.data) }));
+    });
+  }
+
+  // "open", "lost" while the server is away, "none" where the page has to ask by itself.
+  function say() {
+    const state = !stream ? "none" : stream.readyState === EventSource.OPEN ? "open" : "lost";
+    document.documentElement.dataset.stream = state;
+    const button = document.querySelector("[data-live]");
+    if (button) button.title = live && state === "lost" ? "The server does not answer; trying again" : "";
+  }
+
+  function beat() {
+    follow();
+    const every = document.documentElement.dataset.stream === "none" ? POLL_MS : SLOW_MS;
+    if (document.documentElement.dataset.stream !== "lost" && Date.now() - looked >= every) due = true;
+    tick();
+    look();
+  }
+
+  document.addEventListener("visibilitychange", beat);
+  addEventListener("pagehide", () => {
+    if (stream) stream.close();
+    stream = null;
+    following = "";
+  });
+  addEventListener("pageshow", (event) => { if (event.persisted) beat(); });
+  setInterval(beat, 1000);
   ready();
 })();
