@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -75,11 +75,24 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str 
         grid.add_column(heading, overflow="fold")
     for row in rows:
         grid.add_row(*(Text(safe(str(cell))) for cell in row))
+    show(grid)
+
+
+def show(shown: RenderableType) -> None:
+    """Print a table or the like."""
     out = console()
-    for line in out.render_lines(grid, pad=False):
-        shown = Text.assemble(*((part.text, part.style or "") for part in line))
-        shown.rstrip()  # what fills the last column would be copied with it
-        out.print(shown, soft_wrap=True)
+    out.print(trimmed(shown, out), soft_wrap=True)
+
+
+def trimmed(shown: RenderableType, out: Console) -> Text:
+    """How ``out`` shows it, without the spaces that fill the last column: they would be copied
+    with it."""
+    lines: list[Text] = []
+    for line in out.render_lines(shown, pad=False):
+        text = Text.assemble(*((part.text, part.style or "") for part in line))
+        text.rstrip()
+        lines.append(text)
+    return Text("\n").join(lines)
 
 
 def say(text: str = "", *, style: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,8 @@ def test_the_table_is_redrawn(
         board.show(ROWS, "a note")
     out = capsys.readouterr().out
     assert all(word in out for word in ("links", "running", "worker-1", "inventory", "a note"))
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out)
+    assert [line for line in plain.splitlines() if line != line.rstrip()] == []
 
 
 def test_a_report_is_written_whole(tmp_path: Path) -> None:

@@ -286,6 +286,7 @@ def test_at_a_terminal_it_shows_a_live_table(start: Start, tmp_path: Path) -> No
     assert re.search(r"order v1 +o-1 +running +1 +message paid", shown)
     assert "engine stopped   0 running, 1 ended" in shown
     assert "in all: 1 cancelled" in shown
+    assert " \r\n" not in shown, "what fills a column would be copied with it"
 
 
 def test_the_example_redeploys_while_its_orders_run(start: Start, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def test_a_table_and_a_plot(perkey: Command, tmp_path: Path) -> None:
     assert f"written: {path}" in lines
     ET.fromstring(path.read_text(encoding="utf-8"))
     assert "\x1b" not in ran.out
+    assert [line for line in lines if line != line.rstrip()] == []
 
 
 def test_the_real_thing_is_measured_beside_it(

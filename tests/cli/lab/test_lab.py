@@ -32,6 +32,7 @@ def test_a_failure_is_drawn_and_the_exit_code_is_0(perkey: Command) -> None:
     assert late.index("makes lock 2") == heads.index("C")
     assert any("exhausted: 3 callers, 1 failure, 1 cancellation" in line for line in lines)
     assert "1 of 1 wrong ways found to fail; 1 of 1 others searched through" in ran.out
+    assert [line for line in lines if line != line.rstrip()] == []
     assert "\x1b" not in ran.out
 
 

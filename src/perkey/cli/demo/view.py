@@ -58,10 +58,11 @@ class Redrawn(Quiet):
     """A table that is redrawn in place."""
 
     def __init__(self) -> None:
-        self._live = Live(console=output.console(), refresh_per_second=12, transient=False)
+        self._out = output.console()
+        self._live = Live(console=self._out, refresh_per_second=12, transient=False)
 
     def show(self, rows: Sequence[Row], note: str = "") -> None:
-        self._live.update(drawn(rows, note))
+        self._live.update(output.trimmed(drawn(rows, note), self._out))
 
     def __enter__(self) -> Redrawn:
         self._live.start()

@@ -103,7 +103,7 @@ def tell(simulated: Sequence[Cost], measured: Sequence[Cost], svg: str) -> None:
     """Print the table, what was measured, and what the words mean."""
     turn = plot.duration(simulated[0].turn)
     output.say(f"One report, turns of {turn}, all writers begin together (simulated)", style="bold")
-    output.console().print(summary(simulated))
+    output.show(summary(simulated))
     if measured:
         output.say()
         real = plot.duration(measured[0].turn)

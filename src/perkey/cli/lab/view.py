@@ -138,7 +138,7 @@ def drawn(drawing: Drawing) -> Table:
 
 
 def _print(grid: Table, indent: int) -> None:
-    output.console().print(Padding(grid, (0, 0, 0, indent), expand=False))
+    output.show(Padding(grid, (0, 0, 0, indent), expand=False))
 
 
 def _tell_end(reports: Sequence[Report], written: Sequence[str]) -> None:

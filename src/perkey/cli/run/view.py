@@ -66,13 +66,14 @@ class Redrawn(Lines):
 
     def __init__(self, engine: AsyncEngine) -> None:
         super().__init__(engine)
-        self._live = Live(console=output.console(), auto_refresh=False, transient=False)
+        self._out = output.console()
+        self._live = Live(console=self._out, auto_refresh=False, transient=False)
 
     async def fact(self, fact: Fact) -> None:
         """The next redrawing shows it."""
 
     def refresh(self) -> None:
-        self._live.update(drawn(self._engine), refresh=True)
+        self._live.update(output.trimmed(drawn(self._engine), self._out), refresh=True)
 
     def __enter__(self) -> Redrawn:
         self._live.start()
