@@ -23,14 +23,17 @@ def pages() -> list[Path]:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
 def test_it_runs(page: Path, tmp_path: Path) -> None:
-    code = "\n".join(SNIPPET.findall(page.read_text("utf-8")))
+    """In an empty folder; and once more there, unless the page says what a second run meets."""
+    text = page.read_text("utf-8")
+    code = "\n".join(SNIPPET.findall(text))
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-    )
-    assert done.returncode == 0, code + done.stdout + done.stderr
+    for _ in range(1 if re.search("second (run|time)", text) else 2):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+        assert done.returncode == 0, code + done.stdout + done.stderr

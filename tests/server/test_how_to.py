@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,6 +65,25 @@ def test_clients_in_two_languages_lose_nothing(server: PerkeyHttp, tmp_path: Pat
     _, body = base.http_get(server.port, "/v1/documents/report")
     found = json.loads(body)["findings"]
     assert sorted(found) == ["by a patch"] * 2 + ["by curl"] * 2 + ["by python"] * 2
+
+
+def test_a_client_without_a_server_fails(tmp_path: Path) -> None:
+    """The loop of curl, against a port that nobody listens on, and a document that is not there."""
+    _, loop, _ = blocks(CLIENTS, "sh")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = loop.replace(SHOWN, f"127.0.0.1:{taken.getsockname()[1]}")
+    done = subprocess.run(["sh", "-c", nobody], cwd=tmp_path, capture_output=True, timeout=120)
+    assert done.returncode != 0
+    assert b"connect" in done.stderr.lower()
+
+
+def test_a_client_that_is_refused_fails(server: PerkeyHttp, tmp_path: Path) -> None:
+    """Nothing was created, so there is nothing to add to."""
+    _, loop, _ = blocks(CLIENTS, "sh")
+    there = loop.replace(SHOWN, f"127.0.0.1:{server.port}")
+    done = subprocess.run(["sh", "-c", there], cwd=tmp_path, capture_output=True, timeout=120)
+    assert done.returncode != 0
+    assert b"404" in done.stderr
 
 
 async def test_what_the_typescript_client_relies_on(client: Client) -> None:
