@@ -7,16 +7,22 @@ would have to be undone.  Entries are never changed or deleted.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from perkey.clock import SYSTEM
+from perkey.drivers.rounds import Rounds
 from perkey.errors import NotSupported
-from perkey.flows.ledger import csvfiles, operations, queries
+from perkey.flows import steps
+from perkey.flows.ledger import bulk, csvfiles, operations, posting, queries
+from perkey.flows.ledger.bulk import Asked, Item
 from perkey.flows.ledger.csvfiles import Imported, Path, Progress, RowError
-from perkey.flows.ledger.operations import Item, Plan
-from perkey.flows.ledger.posting import Transfer
+from perkey.flows.ledger.operations import Plan
+from perkey.flows.ledger.posting import Order, Transfer
 from perkey.flows.ledger.queries import Balance, Difference, Line, TrialBalance
+from perkey.flows.records import check_by
+from perkey.store.backends.port import swaps
 from perkey.store.core import MULTI_KEY_STORES
 from perkey.stores import AsyncStore, Store
 
@@ -44,7 +50,7 @@ class _Base:
                 f"{store.backend.name} store commits at most {atomic}; use {MULTI_KEY_STORES}"
             )
         self._store = store
-        self._room = operations.Room(store.limits.transaction_keys, atomic)
+        self._room = bulk.Room(store.limits.transaction_keys, atomic)
 
     @staticmethod
     def new_key() -> str:
@@ -118,7 +124,7 @@ class Ledger(_Base):
 
         Up to two thousand share a commit; a refused one leaves nothing and the others go on.
         """
-        result: list[Item] = self._store.run(operations.transfers(rows, by, self._room))
+        result: list[Item] = self._store.run(bulk.transfers(rows, by, self._room))
         return result
 
     def post(
@@ -220,27 +226,75 @@ class AsyncLedger(_Base):
 
     def __init__(self, store: AsyncStore) -> None:
         super().__init__(store)
+        self._rounds: Rounds[Asked, Item] | None = None
+        self._gathers = self._room.records is None and not swaps(store.backend)
+
+    # What many tasks ask for in one round of their loop shares a transaction.  On threads the
+    # price is the hand-over from one to the other, which the committer pays once a commit.
+
+    async def _move(self, order: Order, by: str, timeout: float | None) -> Transfer:
+        rounds = self._round()
+        rounds.callers += 1
+        try:
+            gathers = rounds.callers > 1 and timeout is None and self._may_gather()
+            if gathers or rounds.waiting:
+                item = await rounds.ask(Asked(order, by) if gathers else None)
+                if item is not None:
+                    return item.answer()
+            moved: Transfer = await self._store.run(operations.move(order, by, timeout))
+            return moved
+        finally:
+            rounds.callers -= 1
+
+    async def _alone(self, flow: steps.Flow[Any]) -> Any:
+        """Drive a flow that writes, after what was asked for before."""
+        rounds = self._round()
+        rounds.callers += 1
+        try:
+            if rounds.waiting:
+                await rounds.ask(None)
+            return await self._store.run(flow)
+        finally:
+            rounds.callers -= 1
+
+    def _round(self) -> Rounds[Asked, Item]:
+        loop, rounds = asyncio.get_running_loop(), self._rounds
+        if rounds is None or rounds.loop is not loop:
+            rounds = self._rounds = Rounds(loop, self._cut, self._together)
+        return rounds
+
+    def _may_gather(self) -> bool:
+        """Not where each transfer is to have a span or an event of its own."""
+        core = self._store.core
+        return self._gathers and core.spans is None and not core.observers.listening
+
+    def _cut(self, asked: Sequence[Asked]) -> list[list[Asked]]:
+        return bulk.shares(asked, self._store.limits.batch, self._room)
+
+    async def _together(self, asked: Sequence[Asked]) -> list[Item | None]:
+        items: list[Item | None] = await self._store.run(bulk.together(asked))
+        return items
 
     async def open_account(
         self, name: str, unit: str, *, scale: int = 2, floor: int | None = 0, by: str = ""
     ) -> Balance:
         """Like ``Ledger.open_account``."""
-        await self._store.run(operations.open_account(name, unit, scale, floor, by))
+        await self._alone(operations.open_account(name, unit, scale, floor, by))
         return await self.balance(name)
 
     async def close_account(self, name: str, *, by: str = "") -> Balance:
         """Like ``Ledger.close_account``."""
-        await self._store.run(operations.set_state(name, "closed", by))
+        await self._alone(operations.set_state(name, "closed", by))
         return await self.balance(name)
 
     async def freeze(self, name: str, *, by: str = "") -> Balance:
         """Like ``Ledger.freeze``."""
-        await self._store.run(operations.set_state(name, "frozen", by))
+        await self._alone(operations.set_state(name, "frozen", by))
         return await self.balance(name)
 
     async def thaw(self, name: str, *, by: str = "") -> Balance:
         """Like ``Ledger.thaw``."""
-        await self._store.run(operations.set_state(name, "open", by))
+        await self._alone(operations.set_state(name, "open", by))
         return await self.balance(name)
 
     async def transfer(
@@ -255,22 +309,21 @@ class AsyncLedger(_Base):
         timeout: float | None = None,
     ) -> Transfer:
         """Like ``Ledger.transfer``."""
-        result: Transfer = await self._store.run(
-            operations.transfer(source, target, amount, key, memo, by, timeout)
-        )
-        return result
+        check_by(by)
+        order = posting.transfer_order(source, target, amount, key, memo)
+        return await self._move(order, by, timeout)
 
     async def transfers(self, rows: Sequence[Sequence[Any]], *, by: str = "") -> list[Item]:
         """Like ``Ledger.transfers``."""
-        result: list[Item] = await self._store.run(operations.transfers(rows, by, self._room))
+        result: list[Item] = await self._alone(bulk.transfers(rows, by, self._room))
         return result
 
     async def post(
         self, entries: Sequence[tuple[str, int]], *, key: str, memo: str = "", by: str = ""
     ) -> Transfer:
         """Like ``Ledger.post``."""
-        result: Transfer = await self._store.run(operations.post(entries, key, memo, by))
-        return result
+        check_by(by)
+        return await self._move(posting.posting_order(entries, key, memo), by, None)
 
     async def hold(
         self,
@@ -284,7 +337,7 @@ class AsyncLedger(_Base):
         by: str = "",
     ) -> Transfer:
         """Like ``Ledger.hold``."""
-        result: Transfer = await self._store.run(
+        result: Transfer = await self._alone(
             operations.hold(source, target, amount, key, expires_in, memo, by)
         )
         return result
@@ -293,17 +346,17 @@ class AsyncLedger(_Base):
         self, hold: str, *, key: str, amount: int | None = None, memo: str = "", by: str = ""
     ) -> Transfer:
         """Like ``Ledger.settle``."""
-        result: Transfer = await self._store.run(operations.settle(hold, amount, key, memo, by))
+        result: Transfer = await self._alone(operations.settle(hold, amount, key, memo, by))
         return result
 
     async def release(self, hold: str, *, by: str = "") -> Transfer:
         """Like ``Ledger.release``."""
-        result: Transfer = await self._store.run(operations.release(hold, by))
+        result: Transfer = await self._alone(operations.release(hold, by))
         return result
 
     async def reverse(self, transfer: str, *, memo: str = "", by: str = "") -> Transfer:
         """Like ``Ledger.reverse``."""
-        result: Transfer = await self._store.run(operations.reverse(transfer, memo, by))
+        result: Transfer = await self._alone(operations.reverse(transfer, memo, by))
         return result
 
     async def balance(self, account: str) -> Balance:
@@ -342,7 +395,7 @@ class AsyncLedger(_Base):
         self, path: Path, *, batch: str = "", progress: Progress | None = None, by: str = ""
     ) -> Imported:
         """Like ``Ledger.import_csv``.  Files are read on the loop, a thousand rows at a time."""
-        result: Imported = await self._store.run(
+        result: Imported = await self._alone(
             csvfiles.import_csv(path, batch, progress, by, self._room)
         )
         return result

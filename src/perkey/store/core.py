@@ -112,7 +112,7 @@ class Core:
         observers = self.observers
         landed = [outcome for outcome in outcomes if outcome.writes]
         if landed:
-            observers.committed([each.attempts for each in landed], _documents(landed))
+            observers.committed(_attempts(transactions, outcomes), _documents(landed))
         # An event is built only where somebody listens.
         listening, slow = observers.listening, self.limits.slow_fn_s
         for transaction, outcome in zip(transactions, outcomes, strict=True):
@@ -206,6 +206,16 @@ class Core:
                 self.backend.close()
             _open_cores.discard(self)
             self._gone = True
+
+
+def _attempts(transactions: Sequence[Transaction], outcomes: Sequence[Outcome]) -> list[int]:
+    """How many attempts each transaction took that wrote something."""
+    found: list[int] = []
+    for transaction, outcome in zip(transactions, outcomes, strict=True):
+        if outcome.writes:
+            several = transaction.stands_for
+            found += [outcome.attempts] * (1 if several is None else several(outcome.result))
+    return found
 
 
 def _documents(outcomes: Sequence[Outcome]) -> list[str]:

@@ -64,6 +64,8 @@ class Transaction(msgspec.Struct):
     foreseen: bool = False
     """Its keys are most likely new, or this process wrote them last: a store that compares and
     swaps may try it without a look.  It never decides anything."""
+    stands_for: Callable[[Any], int] | None = None
+    """How many transactions one with this result is counted as; None: one."""
 
 
 class Outcome(msgspec.Struct):

@@ -27,7 +27,7 @@ from perkey import (
     UnitMismatch,
     UsageError,
 )
-from perkey.flows.ledger import operations
+from perkey.flows.ledger import bulk
 from perkey.flows.ledger.model import (
     Leg,
     Posting,
@@ -237,7 +237,7 @@ def test_a_bulk_gives_each_transfer_its_own_result(ledger: Ledger) -> None:
 def test_a_large_bulk_takes_several_commits(
     ledger: Ledger, store: perkey.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "CHUNK", 300)
+    monkeypatch.setattr(bulk, "CHUNK", 300)
     before = store.statistics()["commits"]
     items = ledger.transfers([("world", "b", 1, f"x{n}") for n in range(700)])
     assert {item.error for item in items} == {None}

@@ -14,7 +14,7 @@ from typing import Any
 
 from perkey.errors import NotFound, PerkeyError, UsageError
 from perkey.flows import steps
-from perkey.flows.ledger import amounts, operations
+from perkey.flows.ledger import amounts, bulk
 from perkey.flows.ledger.model import (
     Leg,
     Posting,
@@ -152,7 +152,7 @@ def _guarded(read: Callable[[], Any], reader: csv.DictReader[str]) -> Any:
 
 
 def import_csv(
-    path: Path, batch: str, progress: Progress | None, by: str, room: operations.Room
+    path: Path, batch: str, progress: Progress | None, by: str, room: bulk.Room
 ) -> steps.Flow[Imported]:
     """Transfer what each row says; a refused row leaves nothing, and the others go on."""
     rows: Rows = yield steps.Call(Rows, (path, batch))
@@ -174,7 +174,7 @@ def _import_chunk(
     scales: dict[str, int],
     done: Imported,
     by: str,
-    room: operations.Room,
+    room: bulk.Room,
 ) -> steps.Flow[None]:
     yield from _learn_scales({row.source for row in chunk if isinstance(row, Row)}, scales)
     lines: list[int] = []
@@ -191,7 +191,7 @@ def _import_chunk(
             continue
         lines.append(row.line)
         wanted.append((row.source, row.target, amount, row.key, row.memo))
-    items = yield from operations.transfers(wanted, by, room)
+    items = yield from bulk.transfers(wanted, by, room)
     for line, item in zip(lines, items, strict=True):
         if item.error is not None:
             done.refuse(line, item.error)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
-import msgspec
-
-from perkey.errors import InvalidState, LimitExceeded, NotFound, PerkeyError, UsageError
+from perkey.errors import InvalidState, LimitExceeded, NotFound, UsageError
 from perkey.flows import steps
 from perkey.flows.ledger import amounts, holds
 from perkey.flows.ledger.model import (
@@ -26,12 +23,10 @@ from perkey.flows.ledger.model import (
     transfer_key,
 )
 from perkey.flows.ledger.posting import (
-    Accounts,
     Order,
     Transfer,
     execute,
     order,
-    perform_on,
     posting_order,
     save,
     transfer_order,
@@ -42,10 +37,6 @@ from perkey.store.transaction import Outcome, Tx
 
 T = TypeVar("T")
 
-CHUNK = 2000
-"""How many transfers of a bulk share one commit at most: the more, the more of them share the
-reading and writing of an account, and the longer others wait for their turn."""
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -53,13 +44,6 @@ class Plan:
 
     keys: tuple[Key, ...]
     fn: Callable[[Tx], Transfer]
-
-
-class Item(msgspec.Struct, frozen=True):
-    """What became of one transfer of a bulk: ``transfer`` or ``error``."""
-
-    transfer: Transfer | None
-    error: PerkeyError | None
 
 
 def _commit(
@@ -148,99 +132,26 @@ def transfer(
 ) -> steps.Flow[Transfer]:
     """Move ``amount``; one transaction over both accounts and the key."""
     check_by(by)
-    wanted = transfer_order(source, target, amount, key, memo)
-    outcome: Outcome = yield steps.Transact(wanted.keys, execute(wanted), by, timeout=timeout)
-    moved: Transfer = outcome.result
-    return moved
+    return move(transfer_order(source, target, amount, key, memo), by, timeout)
 
 
 def post(entries: Sequence[tuple[str, int]], key: str, memo: str, by: str) -> steps.Flow[Transfer]:
     """Post many legs at once; zero for each unit."""
-    wanted = posting_order(entries, key, memo)
-    return (yield from _commit(wanted.keys, execute(wanted), by))
+    check_by(by)
+    return move(posting_order(entries, key, memo), by, None)
+
+
+def move(wanted: Order, by: str, timeout: float | None) -> steps.Flow[Transfer]:
+    """Do what was checked already, in a transaction of its own."""
+    outcome: Outcome = yield steps.Transact(wanted.keys, execute(wanted), by, timeout=timeout)
+    moved: Transfer = outcome.result
+    return moved
 
 
 def plan(source: str, target: str, amount: int, key: str, memo: str) -> Plan:
     """A transfer to compose into another transaction."""
     wanted = transfer_order(source, target, amount, key, memo)
     return Plan(wanted.keys, execute(wanted))
-
-
-class Room(NamedTuple):
-    """What one commit of a store takes."""
-
-    keys: int
-    """How many keys a transaction may declare."""
-    records: int | None
-    """How many keys it may write, those of pages included; None: any number."""
-
-    def holds(self, keys: int, orders: int) -> bool:
-        """Whether so many keys fit, when each of the orders may fill a page on both sides."""
-        return keys <= self.keys and (self.records is None or keys + 2 * orders <= self.records)
-
-
-def transfers(rows: Sequence[Sequence[Any]], by: str, room: Room) -> steps.Flow[list[Item]]:
-    """Many transfers, a chunk a commit, each with a result of its own.
-
-    Within a chunk a refused one leaves nothing and the others commit; after a crash the same
-    call goes on where it stopped, since what was done replays.
-    """
-    orders = [_row(row) for row in rows]
-    done: list[Item] = []
-    while len(done) < len(orders):
-        chunk, keys = _chunk(orders, len(done), room)
-        done += yield from _commit(keys, partial(_bulk, orders=chunk), by)
-    return done
-
-
-def _chunk(
-    orders: Sequence[Order | PerkeyError], start: int, room: Room
-) -> tuple[list[Order | PerkeyError], set[Key]]:
-    """As many orders from ``start`` on as one commit takes, and their keys."""
-    keys: set[Key] = set()
-    chunk: list[Order | PerkeyError] = []
-    for each in orders[start : start + CHUNK]:
-        if isinstance(each, Order):
-            if chunk and not room.holds(len(keys) + 3, len(chunk) + 1):
-                break
-            keys.add(each.record)
-            for side in each.sides:
-                keys.add(side.key)
-        chunk.append(each)
-    return chunk, keys
-
-
-def _row(row: Sequence[Any]) -> Order | PerkeyError:
-    if not 4 <= len(row) <= 5:
-        raise UsageError("expected each transfer as (source, target, amount, key[, memo])")
-    try:
-        source, target, amount, key, *memo = row
-        return transfer_order(source, target, amount, key, *(memo or [""]))
-    except PerkeyError as error:
-        return error
-
-
-def _bulk(tx: Tx, orders: Sequence[Order | PerkeyError]) -> list[Item]:
-    """Each order on accounts that are read once and written once for all of them."""
-    items: list[Item] = []
-    accounts: Accounts = {}
-    moved: dict[str, Key] = {}
-    for each in orders:
-        if isinstance(each, PerkeyError):
-            items.append(Item(None, each))
-            continue
-        try:
-            transfer = perform_on(tx, each, accounts)
-        except PerkeyError as error:
-            items.append(Item(None, error))
-            continue
-        items.append(Item(transfer, None))
-        if not transfer.replayed:
-            for side in each.sides:
-                moved[side.account] = side.key
-    for name, key in moved.items():
-        save(tx, key, accounts[name])
-    return items
 
 
 # -------------------------------------------------------------------------- two phases

@@ -52,3 +52,9 @@ class Port(Protocol):
 
     def close(self) -> None:
         """Give everything back; more than once is harmless."""
+
+
+def swaps(backend: object) -> bool:
+    """Whether a backend can only compare and swap: whatever shares a commit there shares its
+    conflicts too."""
+    return hasattr(backend, "guesses")
