@@ -13,6 +13,7 @@ from perkey import Change, Store, Synced, UsageError
 from perkey.clock import SYSTEM
 from perkey.store import watch
 from perkey.store.abc import Listens
+from perkey.store.backends import postgres_commits as commits
 from perkey.store.backends import postgres_queries as sql
 from perkey.store.backends.postgres_link import Link
 from perkey.store.limits import Limits
@@ -239,7 +240,7 @@ def test_a_commit_whose_word_cannot_be_told_has_landed(
     postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where retention takes a longer way."""
-    monkeypatch.setattr(sql, "TELL", b"SELECT 1 / 0")
+    monkeypatch.setattr(commits, "TELL", (b"SELECT 1 / 0", ()))
     for limits in (Limits(), Limits(keep_versions=1)):
         with perkey.open(postgres_server.url, limits=limits) as store:
             versions = [store.put("untold", n, overwrite=True).version for n in range(3)]

@@ -229,7 +229,7 @@ def test_a_retry_that_does_not_ask_for_its_op_is_found(
 
 def test_a_doubt_that_is_dropped_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has not landed yet may still: as long as its key has not moved on."""
-    monkeypatch.setattr(optimistic, "_may_land", lambda doubt, heads: False)
+    monkeypatch.setattr(optimistic, "may_land", lambda doubt, heads: False)
     explored(ONE_KEY, lost_replies=1).assert_holds()  # only a late arrival shows it
     explored(ONE_KEY, failures=1).assert_fails("check")
 

@@ -8,7 +8,7 @@ that is all or nothing is the backend's part, everything else is decided here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -270,6 +270,15 @@ def landed(unit: Unit, heads: Heads, find_op: FindOp) -> bool | None:
         if op is not None:
             return op == record.op
     return None
+
+
+def may_land(unit: Unit, heads: Mapping[Key, Record | None]) -> bool:
+    """Whether an attempt that has not landed yet still could: none of its keys has moved on."""
+    for record in unit.writes:
+        head = heads.get(Key(record.key))
+        if head is not None and head.version >= record.version:
+            return False
+    return True
 
 
 def unknown(unit: Unit) -> OutcomeUnknown:

@@ -26,7 +26,7 @@ from perkey.store.backends.guesses import Guesses
 from perkey.store.backends.parts import Part, cut, moved, share, sub, touching
 from perkey.store.backends.port import NothingDone, Port
 from perkey.store.backends.turns import Turns
-from perkey.store.evaluate import Batch, Unit, unknown
+from perkey.store.evaluate import Batch, Unit, may_land, unknown
 from perkey.store.keys import Key
 from perkey.store.limits import Limits, backoff
 from perkey.store.record import Record
@@ -149,7 +149,7 @@ class _Run:
         if earlier is not None:
             return earlier.outcomes
         # Once a key has moved on, what has not landed on it never will.
-        batch.doubts[:] = [doubt for doubt in batch.doubts if _may_land(doubt, heads)]
+        batch.doubts[:] = [doubt for doubt in batch.doubts if may_land(doubt, heads)]
         if not batch.doubts and self._dismissed(part):
             return LOST
         unit = batch.evaluate(dict(heads), now, self._port.find_op)
@@ -288,15 +288,6 @@ class _Run:
         if part in self._parts:
             at = self._parts.index(part)
             self._parts[at : at + 1] = [sub(part, group, self._port) for group in groups]
-
-
-def _may_land(doubt: Unit, heads: Heads) -> bool:
-    """Whether a commit that has not landed yet still could: none of its keys has moved on."""
-    for record in doubt.writes:
-        head = heads.get(Key(record.key))
-        if head is not None and head.version >= record.version:
-            return False
-    return True
 
 
 def _unfit(port: Port, part: Part, unit: Unit) -> NotSupported | None:

@@ -4,6 +4,9 @@ A batch takes two round trips.  The first begins, locks the heads of all declare
 order, and reads them and the server's time; the second writes everything and commits.  A key
 that does not exist yet cannot be locked: its insert fails if another process was first, and
 the batch is evaluated again.
+
+Where this process knows all those heads, because it wrote them last, one round trip is enough:
+it locks them, compares, and writes if they are the same.
 """
 
 from __future__ import annotations
@@ -18,12 +21,14 @@ from psycopg import errors as pg
 from perkey.clock import Clock
 from perkey.errors import SchemaMismatch, StoreError, Timeout, UsageError
 from perkey.store.abc import Backend, Listener
+from perkey.store.backends import postgres_commits as commits
 from perkey.store.backends import postgres_queries as sql
 from perkey.store.backends.opening import opened
 from perkey.store.backends.postgres_arrays import byteas
+from perkey.store.backends.postgres_known import Known
 from perkey.store.backends.postgres_link import Link
 from perkey.store.backends.postgres_listen import listener
-from perkey.store.evaluate import Batch, Unit
+from perkey.store.evaluate import Batch, Heads, Unit, may_land, unknown
 from perkey.store.examine import Found
 from perkey.store.keys import Key, keeps_history
 from perkey.store.limits import Limits, backoff
@@ -52,12 +57,15 @@ class PostgresBackend:
     time_source = "store"
     durability = DURABILITY["on"]
 
-    def __init__(self, location: Location, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self, location: Location, limits: Limits, clock: Clock, known: Known | None = None
+    ) -> None:
+        """``known``: another connection's of this process, which shares what it knows."""
         self.limits = limits
         self._location = location
         self._clock = clock
         self._link = Link(location, limits)
-        self._latest = 0
+        self._known = known or Known(clock)
 
     # ------------------------------------------------------------------------- writing
 
@@ -82,15 +90,7 @@ class PostgresBackend:
 
     def _attempt(self, batch: Batch) -> list[Outcome]:
         try:
-            heads, now = self._locked(batch)
-            unit = batch.evaluate(heads, now, self._find_op)
-            if unit.settled or not unit.writes:
-                self._link.rollback()
-                return unit.outcomes
-            # The rows are locked, so what has not landed by now never will.
-            batch.doubts.clear()
-            self._commit(batch, unit, heads)
-            return unit.outcomes
+            return self._answered(batch)
         except RETRIED:
             raise
         except pg.LockNotAvailable as error:
@@ -107,7 +107,50 @@ class PostgresBackend:
             self._undo(batch, None)
             raise
 
-    def _locked(self, batch: Batch) -> tuple[dict[Key, Record | None], int]:
+    def _answered(self, batch: Batch) -> list[Outcome]:
+        guess = self._known.take(batch)
+        if guess is not None and not batch.doubts:
+            outcomes = self._try(batch, *guess)
+            if outcomes is not None:
+                return outcomes
+        heads, now = self._locked(batch)
+        if guess is not None:
+            self._known.differed(guess[0], heads)
+        unit = batch.evaluate(heads, now, self._find_op)
+        if unit.settled:
+            self._link.rollback()
+            return unit.outcomes
+        # Once a key has moved on, what has not landed on it never will; and so it is when this
+        # unit moves one.
+        batch.doubts[:] = [doubt for doubt in batch.doubts if may_land(doubt, heads)]
+        if unit.writes:
+            self._commit(batch, unit, heads)
+        else:
+            self._link.rollback()
+            if batch.doubts:
+                raise unknown(batch.doubts[0])
+        self._known.keep(heads, unit)
+        return unit.outcomes
+
+    def _try(self, batch: Batch, heads: Heads, now: int) -> list[Outcome] | None:
+        """An attempt on heads that nobody has looked at; None where they, or the server, must be
+        asked.  A guess alone never answers anybody: what writes nothing looks, too."""
+        unit = batch.evaluate(heads, now, self._find_op)
+        if not unit.writes or self._retains(unit.writes):
+            return None
+        asks = commits.write_if(batch, unit, heads, self._patience(batch))
+        wire = self._link.wire(self._link.fresh())
+        batch.committing = unit
+        answer = wire.ask(commits.BEGIN, *asks, commits.COMMIT, then=commits.TELL)[1]
+        batch.committing = None
+        told, same = commits.wrote(answer)
+        self._known.told(told)
+        if not same:
+            return None
+        self._known.keep(heads, unit)
+        return unit.outcomes
+
+    def _locked(self, batch: Batch) -> tuple[Heads, int]:
         """``_lock``, once more on a new connection if the old one turns out to be gone."""
         try:
             return self._lock(batch)
@@ -118,58 +161,52 @@ class PostgresBackend:
         self._link.hang_up()
         return self._lock(batch)
 
-    def _lock(self, batch: Batch) -> tuple[dict[Key, Record | None], int]:
+    def _lock(self, batch: Batch) -> tuple[Heads, int]:
         """Begin, lock the heads in key order, and read them and the time under the lock."""
         keys = batch.keys
         connection = self._link.fresh()
+        ask = commits.look(keys, self._patience(batch))
+        _, answer = self._link.wire(connection).ask(commits.BEGIN, ask)
+        now, found = commits.looked(answer)
+        heads: Heads = dict.fromkeys(keys)
+        heads.update((Key(record.key), record) for record in found)
+        return heads, self._known.told(now)
+
+    def _patience(self, batch: Batch) -> bytes:
+        """How many milliseconds to wait for a lock; raises where the time is up."""
         left = self.limits.timeout_s
         if batch.deadline is not None:
             left = batch.deadline - self._clock.monotonic()
         if left <= 0:
             raise Timeout("the time was up before the store was asked; nothing was done")
-        wanted = b"%d" % max(1, int(left * 1000)), byteas(map(str.encode, keys))
-        _, answer = self._link.wire(connection).ask((sql.BEGIN, ()), (sql.LOCKED_HEADS, wanted))
-        now, found = sql.locked(answer)
-        heads: dict[Key, Record | None] = dict.fromkeys(keys)
-        heads.update((Key(record.key), record) for record in found)
-        self._latest = max(self._latest, now)
-        return heads, self._latest
+        return b"%d" % max(1, int(left * 1000))
 
-    def _commit(self, batch: Batch, unit: Unit, heads: dict[Key, Record | None]) -> None:
+    def _commit(self, batch: Batch, unit: Unit, heads: Heads) -> None:
         """Write a unit's last record per key and all its versions, and commit, in one trip."""
-        last = {record.key: record for record in unit.writes}
-        kept = [record for record in unit.writes if keeps_history(record.key)]
-        kinds = []
-        for record in unit.writes:
-            head = sql.NEW if heads.get(Key(record.key)) is None else sql.MOVED
-            kind = head if record is last[record.key] else 0
-            kinds.append(kind + sql.KEPT * keeps_history(record.key))
         connection = self._link.connected()
-        write = sql.WRITE, sql.columns(unit.writes, kinds)
+        asks = commits.write(batch, unit, heads)
         wire = self._link.wire(connection)
         batch.committing = unit
-        if self._retains(kept):
-            wire.ask(write)
+        if self._retains(unit.writes):
+            wire.ask(*asks)
             with connection.pipeline():
-                self._retain(connection, kept)
+                self._retain(connection, unit.writes)
                 connection.execute("COMMIT")
             batch.committing = None
             with suppress(psycopg.Error):
-                wire.ask(then=(sql.TELL, ()))
+                wire.ask(then=commits.TELL)
         else:
-            wire.ask(write, (sql.COMMIT, ()), then=(sql.TELL, ()))
+            wire.ask(*asks, commits.COMMIT, then=commits.TELL)
         batch.committing = None
 
-    def _retains(self, kept: Sequence[Record]) -> bool:
+    def _retains(self, writes: Sequence[Record]) -> bool:
         """Whether one of these may bring older versions over the limits."""
-        keep = self.limits.keep_versions
-        return bool(kept) and (
-            self.limits.keep_s is not None or any(record.version > keep for record in kept)
-        )
+        keep, always = self.limits.keep_versions, self.limits.keep_s is not None
+        return any((always or each.version > keep) and keeps_history(each.key) for each in writes)
 
-    def _retain(self, connection: psycopg.Connection[Any], kept: Sequence[Record]) -> None:
+    def _retain(self, connection: psycopg.Connection[Any], writes: Sequence[Record]) -> None:
         """Drop versions beyond the limits, and note that they are gone."""
-        for record in {each.key: each for each in kept}.values():
+        for record in {each.key: each for each in writes if keeps_history(each.key)}.values():
             key = record.key.encode()
             floor = record.version - self.limits.keep_versions
             if floor > 0:
@@ -206,13 +243,10 @@ class PostgresBackend:
 
     # ------------------------------------------------------------------------- reading
 
-    def _not_before(self, row: Any) -> int:
-        # A server's clock may be set back; a store's time may not.
-        self._latest = max(self._latest, int(row[0]))
-        return self._latest
-
     def now_ms(self) -> int:
-        return self._not_before(self._link.reading(lambda c: c.execute(sql.NOW).fetchone()))
+        row = self._link.reading(lambda c: c.execute(sql.NOW).fetchone())
+        assert row is not None
+        return self._known.told(int(row[0]))
 
     def read(self, keys: Sequence[Key]) -> list[Record | None]:
         wanted = byteas(map(str.encode, keys))
@@ -302,7 +336,7 @@ class PostgresBackend:
         return listener(self._link.another(), lambda: self._link.pid)
 
     def reader(self) -> Backend | None:
-        return PostgresBackend(self._location, self.limits, self._clock)
+        return PostgresBackend(self._location, self.limits, self._clock, self._known)
 
     def describe(self) -> dict[str, str]:
         row = self._link.reading(lambda c: c.execute(sql.DESCRIBE).fetchone())

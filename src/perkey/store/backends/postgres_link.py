@@ -10,7 +10,7 @@ import psycopg
 
 from perkey.errors import StoreError, StoreUnavailable
 from perkey.store.backends.postgres_arrays import adapt
-from perkey.store.backends.postgres_queries import PLAN_ONCE
+from perkey.store.backends.postgres_commits import PLAN_ONCE
 from perkey.store.backends.postgres_wire import Wire
 from perkey.store.limits import Limits
 from perkey.store.url import Location

@@ -1,0 +1,227 @@
+"""What a commit says to PostgreSQL, and what it hears.
+
+There are two ways.  The sure one takes two round trips: lock and read the heads, then write.
+The other takes one: it writes on the condition that the heads are still those that this process
+remembers.  Whichever it is, the heads of all declared keys are locked in the order of their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from psycopg.pq.abc import PGresult
+
+from perkey.store.backends.postgres_arrays import bigints, byteas, texts
+from perkey.store.backends.postgres_queries import CHANNEL, COLUMNS, EARS
+from perkey.store.backends.postgres_wire import Ask
+from perkey.store.evaluate import Batch, Unit
+from perkey.store.keys import Key, keeps_history
+from perkey.store.record import Record
+
+# Each array makes PostgreSQL plan a commit anew, which takes longer than to run it.  A plan that is
+# kept knows no sizes, so it is told what is right for every size: go by the index.
+PLAN_ONCE = """
+    SELECT set_config('plan_cache_mode', 'force_generic_plan', false),
+           set_config('enable_seqscan', 'off', false),
+           set_config('enable_hashjoin', 'off', false),
+           set_config('enable_mergejoin', 'off', false)
+"""
+
+BEGIN: Ask = (b"BEGIN", ())
+COMMIT: Ask = (b"COMMIT", ())
+# In a transaction of its own, after the commit: telling takes a lock on all databases until its
+# transaction ends, and this one has nothing to flush.
+TELL: Ask = (
+    f"SELECT pg_notify('{CHANNEL}', '') WHERE NOT pg_try_advisory_xact_lock({EARS})".encode(),
+    (),
+)
+
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+
+def _heads(columns: str, patience: str, keys: str) -> str:
+    """Lock heads in the order of their keys; the sub-select runs once, before the first lock is
+    waited for."""
+    return (
+        f"SELECT {columns} FROM perkey_heads WHERE key = ANY(CASE WHEN "
+        f"(SELECT set_config('lock_timeout', {patience}, true)) <> '' THEN {keys}::bytea[] END) "
+        "ORDER BY key FOR UPDATE"
+    )
+
+
+# The time is told after the last lock, in every row of at least one.
+LOCKED_HEADS = (
+    f"WITH h AS MATERIALIZED ({_heads(COLUMNS, '$1', '$2')}) "
+    f"SELECT {_NOW}, h.* FROM (SELECT count(*) FROM h) AS c LEFT JOIN h ON true"
+).encode()
+
+NEW, MOVED, KEPT = 1, 2, 4
+"""What becomes of a record: its key's first head, a head over another one, a version to keep."""
+
+
+def _write(condition: str, only: str, answer: str) -> bytes:
+    """Write the records of eleven columns; ``only`` where the ``condition`` holds.
+
+    No ON CONFLICT: a key that another process made meanwhile must fail the whole commit.
+    A transaction may get its number while it waits for a row, so the numbers of a key's versions
+    can go down.  A version's place is never before that of the head it follows, which is
+    committed; that one is looked up by its number, since "the last one" reads a page of them.
+    """
+    return f"""
+    WITH {condition} r AS MATERIALIZED (
+        SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bigint[],
+            $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
+            AS r({COLUMNS}, kind, head) {only}
+    ), new AS (
+        INSERT INTO perkey_heads ({COLUMNS})
+        SELECT {COLUMNS} FROM r WHERE kind & {NEW} <> 0 ORDER BY key
+    ), moved AS (
+        UPDATE perkey_heads AS h SET version = r.version, body = r.body, "by" = r."by",
+            at = r.at, op = r.op, ops = r.ops, fence = r.fence, base = r.base
+        FROM r WHERE h.key = r.key AND r.kind & {MOVED} <> 0
+    ), kept AS (
+        INSERT INTO perkey_versions ({COLUMNS}, xid)
+        SELECT {COLUMNS}, greatest(pg_current_xact_id(), (SELECT v.xid FROM perkey_versions AS v
+            WHERE v.key = r.key AND v.version = r.head))
+        FROM r WHERE kind & {KEPT} <> 0
+    )
+    {answer}
+    """.encode()
+
+
+WRITE = _write("", "", "SELECT")
+"""Under the locks of ``LOCKED_HEADS``."""
+# Two heads that are alike are the same one: its op and its version name the write that made it.
+WRITE_IF = _write(
+    f"""h AS MATERIALIZED ({_heads("key, version, op", "$12", "$13")}),
+    told AS MATERIALIZED (
+        SELECT coalesce(array_agg(h.version) = $14::bigint[] AND array_agg(h.op) = $15::text[],
+            cardinality($14::bigint[]) = 0) AS same, {_NOW} AS now
+        FROM h
+    ),""",
+    "WHERE (SELECT same FROM told)",
+    "SELECT now, same FROM told",
+)
+"""Without a look: on the condition that the heads of the keys $13, as far as there are any, have
+the versions $14 and the ops $15."""
+
+# A key that is not there cannot be locked either.  Whoever only found it missing holds its place
+# until the commit: another process that makes it waits, and meets what was written meanwhile.
+UNRESERVE = b"DELETE FROM perkey_heads WHERE key = ANY($1::bytea[]) AND version = 0"
+
+
+def look(keys: Sequence[Key], patience: bytes) -> Ask:
+    """Lock and read the heads of ``keys``, waiting up to ``patience`` milliseconds for each."""
+    return LOCKED_HEADS, (patience, byteas(map(str.encode, keys)))
+
+
+def write(batch: Batch, unit: Unit, heads: Mapping[Key, Record | None]) -> list[Ask]:
+    """Write ``unit`` over ``heads``, which are locked."""
+    missing = _missing(batch, unit, heads)
+    return [(WRITE, _columns(unit.writes, heads, missing)), *_unreserved(missing)]
+
+
+def write_if(
+    batch: Batch, unit: Unit, heads: Mapping[Key, Record | None], patience: bytes
+) -> list[Ask]:
+    """Write ``unit`` if ``heads`` are those that are there; ``wrote`` reads the first answer."""
+    missing = _missing(batch, unit, heads)
+    keys = sorted(heads)
+    there = [head for head in map(heads.__getitem__, keys) if head is not None]
+    condition = [
+        patience,
+        byteas(map(str.encode, keys)),
+        bigints([head.version for head in there]),
+        texts([head.op for head in there]),
+    ]
+    columns = _columns(unit.writes, heads, missing)
+    return [(WRITE_IF, [*columns, *condition]), *_unreserved(missing)]
+
+
+def _missing(batch: Batch, unit: Unit, heads: Mapping[Key, Record | None]) -> list[Key]:
+    """The keys on whose absence a write of this unit may rest, and which it does not make."""
+    absent = {key for key, head in heads.items() if head is None}
+    absent.difference_update([record.key for record in unit.writes])
+    if not absent:
+        return []
+    missing: set[Key] = set()
+    for transaction, outcome in zip(batch.transactions, unit.outcomes, strict=True):
+        if outcome.writes:
+            missing.update(absent.intersection(transaction.keys))
+    return sorted(missing)
+
+
+def _unreserved(missing: Sequence[Key]) -> list[Ask]:
+    return [(UNRESERVE, (byteas(map(str.encode, missing)),))] if missing else []
+
+
+def _columns(
+    writes: Sequence[Record], heads: Mapping[Key, Record | None], missing: Sequence[Key]
+) -> list[bytes]:
+    """The first parameters of both ways to write: one array a column."""
+    last = {record.key: record for record in writes}
+    kinds, before = [], []
+    for record in writes:
+        key = record.key
+        head = heads.get(key)  # type: ignore[call-overload]  # its hash is its text's
+        kind = KEPT if keeps_history(key) else 0
+        if record is last[key]:
+            kind += NEW if head is None else MOVED
+        kinds.append(kind)
+        before.append(0 if head is None else head.version)
+    if missing:
+        writes = [*writes, *(Record(key, 0, None) for key in missing)]
+        kinds += [NEW] * len(missing)
+        before += [0] * len(missing)
+    return [
+        byteas([record.key.encode() for record in writes]),
+        bigints([record.version for record in writes]),
+        byteas([record.body for record in writes]),
+        byteas([record.by.encode() for record in writes]),
+        bigints([record.at for record in writes]),
+        texts([record.op for record in writes]),
+        texts([record.ops for record in writes]),
+        bigints([record.fence for record in writes]),
+        bigints([record.base for record in writes]),
+        bigints(kinds),
+        bigints(before),
+    ]
+
+
+def wrote(result: PGresult) -> tuple[int, bool]:
+    """(the store's time, whether the heads were those that were expected)."""
+    return _number(result.get_value(0, 0)), result.get_value(0, 1) == b"\1"
+
+
+def looked(result: PGresult) -> tuple[int, list[Record]]:
+    """(the store's time, the heads that are there) that ``look`` found."""
+    get = result.get_value
+    found: list[Record] = []
+    for row in range(result.ntuples):
+        key, version, body, by, at, op, ops, fence, base = (get(row, n) for n in range(1, 10))
+        if key is not None:
+            numbers = _number(version), _number(at), _number(fence), _number(base)
+            found.append(
+                Record(
+                    key.decode(),
+                    numbers[0],
+                    body,
+                    _text(by),
+                    numbers[1],
+                    _text(op),
+                    _text(ops),
+                    numbers[2],
+                    numbers[3],
+                )
+            )
+    return _number(get(0, 0)), found
+
+
+def _number(value: bytes | None) -> int:
+    assert value is not None
+    return int.from_bytes(value, "big", signed=True)
+
+
+def _text(value: bytes | None) -> str:
+    assert value is not None
+    return value.decode()

@@ -1,0 +1,209 @@
+"""What PostgreSQL's commits know without asking: one round trip where it is right, the truth where
+it is not.  On a fake server; ``tests/backends`` runs the real one."""
+
+from __future__ import annotations
+
+import pytest
+
+from perkey.errors import Conflict
+from perkey.store import receipts
+from perkey.store.backends import postgres_commits as commits
+from perkey.store.backends import postgres_known
+from perkey.store.backends.postgres_known import AGE_S, ROOM, WARY, Known
+from perkey.store.evaluate import Batch, Unit
+from perkey.store.keys import Key
+from perkey.store.limits import Limits
+from perkey.store.record import Record
+from perkey.store.transaction import Fn, Outcome, Transaction, Tx, declared
+from tests.unit.manual_clock import ManualClock
+from tests.unit.store.fake_postgres import FakedPostgres, FakeServer
+
+A, B = Key("d/a"), Key("d/b")
+
+
+class Rig:
+    """A server and two processes."""
+
+    def __init__(self, **limits: int) -> None:
+        self.clock = ManualClock()
+        self.server = FakeServer()
+        self.mine, self.other = (
+            FakedPostgres(self.server, Limits(**limits), self.clock)  # type: ignore[arg-type]
+            for _ in range(2)
+        )
+
+    def doing(self, fn: Fn, *keys: Key) -> Transaction:
+        return Transaction(declared(keys), fn, op=self.clock.token())
+
+    def adding(self, *keys: Key) -> Transaction:
+        def add(tx: Tx) -> int:
+            for key in keys:
+                tx.put_body(key, b"%d" % (int(tx.body(key) or b"0") + 1))
+            return int(tx.body(keys[0]) or b"0")
+
+        return self.doing(add, *keys)
+
+    def trips(self, *transactions: Transaction, by: FakedPostgres | None = None) -> list[object]:
+        """How many round trips, and the results."""
+        process = by or self.mine
+        before = process.link.trips
+        outcomes = process.apply(Batch(list(transactions)))
+        assert [each.error for each in outcomes] == [None] * len(outcomes)
+        return [process.link.trips - before, *(each.result for each in outcomes)]
+
+
+def test_what_this_process_wrote_last_takes_one_trip() -> None:
+    rig = Rig()
+    assert rig.trips(rig.adding(A, B)) == [2, 1]
+    assert rig.trips(rig.adding(A)) == [1, 2]
+    assert rig.trips(rig.adding(A, B), rig.adding(B)) == [1, 3, 3]
+    assert [each.version for each in rig.server.kept] == [1, 1, 2, 3, 2, 3]
+
+
+def test_one_key_that_is_not_known_makes_its_batch_look() -> None:
+    rig = Rig()
+    rig.trips(rig.adding(A))
+    assert rig.trips(rig.adding(A), rig.adding(B)) == [2, 2, 1]
+    assert rig.trips(rig.adding(A), rig.adding(B)) == [1, 3, 2]
+
+
+def test_what_another_process_wrote_is_looked_at_for_a_while() -> None:
+    rig = Rig()
+    rig.trips(rig.adding(A))
+    rig.trips(rig.adding(A), by=rig.other)
+    assert rig.trips(rig.adding(A)) == [3, 3]
+    counts = [rig.trips(rig.adding(A))[0] for _ in range(WARY + 1)]
+    assert counts == [2] * WARY + [1]
+    assert int(rig.server.rows[A].body or b"") == WARY + 4
+
+
+def test_a_receipt_is_taken_to_be_new_and_found_where_it_is_not() -> None:
+    rig = Rig()
+    rig.trips(rig.adding(A))
+
+    def paying() -> Transaction:
+        paid = rig.adding(A)
+        paid.claim = receipts.claim("", "pay", "order-1", {"amount": 1}, None)
+        paid.keys = declared([A], paid.claim.key)
+        return paid
+
+    assert rig.trips(paying()) == [1, 2]
+    assert rig.trips(paying()) == [1, 2], "what it knows of the receipt writes nothing: a look"
+    rig.trips(rig.adding(A), by=rig.other)
+    assert rig.trips(paying(), by=rig.other) == [2, 2], "one vain try, one look"
+    assert rig.trips(paying(), by=rig.other) == [1, 2]
+    assert int(rig.server.rows[A].body or b"") == 3
+
+
+def test_what_refuses_or_only_reads_is_looked_at() -> None:
+    rig = Rig()
+    rig.trips(rig.adding(A))
+    rig.trips(rig.adding(A), by=rig.other)
+
+    def refuse(tx: Tx) -> int:
+        if tx.body(A) == b"1":
+            raise Conflict("it is old")
+        return 7
+
+    assert rig.trips(rig.doing(refuse, A)) == [1, 7]
+    assert rig.trips(rig.doing(lambda tx: int(tx.body(A) or b"0"), A)) == [1, 2]
+
+
+def test_what_is_only_read_is_compared_with_what_its_batch_writes() -> None:
+    rig = Rig()
+    rig.trips(rig.adding(A, B))
+    rig.trips(rig.adding(A), by=rig.other)
+    reading = rig.doing(lambda tx: int(tx.body(A) or b"0"), A)
+    assert rig.trips(reading, rig.adding(B)) == [3, 2, 2]
+
+
+def test_the_stores_time_goes_on_and_is_asked_for_when_it_is_old() -> None:
+    rig = Rig()
+
+    def stamp(tx: Tx) -> int:
+        tx.put_body(A, b"1")
+        return tx.now
+
+    assert rig.trips(rig.doing(stamp, A)) == [2, 1000]
+    rig.clock.elapsed += 2.5
+    assert rig.trips(rig.doing(stamp, A)) == [1, 3500]
+    rig.clock.elapsed += AGE_S + 0.1
+    assert rig.trips(rig.doing(stamp, A)) == [2, 3500], "a store's time never goes back"
+
+
+def test_what_retention_drops_is_written_the_sure_way() -> None:
+    rig = Rig(keep_versions=2)
+    assert [rig.trips(rig.adding(A))[0] for _ in range(2)] == [2, 1]
+    unit = Unit([Record(A, 3, b"1")], [])
+    assert rig.mine._retains(unit.writes)
+    assert not rig.mine._retains([Record("l/a", 3, b"1")])
+
+
+# -------------------------------------------------------------------------- what is remembered
+
+
+def unit(*records: Record) -> Unit:
+    return Unit(list(records), [Outcome(writes=records)])
+
+
+def known_of(*keys: Key, body: bytes = b"1") -> Known:
+    known = Known(ManualClock())
+    known.told(5)
+    known.keep(dict.fromkeys(keys), unit(*(Record(key, 1, body, op="o") for key in keys)))
+    return known
+
+
+def asking(*keys: Key) -> Batch:
+    return Batch([Transaction(declared(keys), lambda tx: None)])
+
+
+def test_who_takes_heads_and_never_puts_them_back_leaves_them_unknown() -> None:
+    known = known_of(A, B)
+    assert known.take(asking(A)) is not None
+    assert known.take(asking(A)) is None
+    assert known.take(asking(B)) is not None
+
+
+def test_a_look_that_lacks_one_head_forgets_the_others_too() -> None:
+    known = known_of(A)
+    assert known.take(asking(A, B)) is None
+    assert known.take(asking(A)) is None
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    large = b"x" * (ROOM // 4)
+    keys = [Key(f"d/{n}") for n in range(6)]
+    known = known_of(*keys, body=large)
+    assert [known.take(asking(key)) is not None for key in keys] == [False] * 3 + [True] * 3
+    assert known._room == ROOM
+
+
+def test_what_is_watched_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_known, "WARIEST", 2)
+    known = known_of(A, B)
+    for n in range(4):
+        known.differed({Key(f"d/{n}"): None}, {Key(f"d/{n}"): Record(f"d/{n}", 1, b"1")})
+    assert [*known._wary] == ["d/2", "d/3"]
+    known.differed({A: Record(A, 1, b"1", op="o")}, {A: Record(A, 1, b"1", op="o")})
+    assert A not in known._wary
+
+
+def test_a_head_that_was_found_missing_is_not_remembered() -> None:
+    known = known_of(A)
+    known.keep({A: None}, Unit([], []))
+    assert known.take(asking(A)) is None
+
+
+# ------------------------------------------------------------------------------ what is written
+
+
+def test_only_those_who_write_hold_the_place_of_what_is_missing() -> None:
+    one = Transaction((A, B), lambda tx: None)
+    two = Transaction((Key("d/c"),), lambda tx: None)
+    batch = Batch([one, two])
+    write = Record(B, 1, b"1")
+    heads = {A: None, B: None, Key("d/c"): None}
+    assert commits._missing(batch, Unit([write], [Outcome(writes=(write,)), Outcome()]), heads) == [
+        A
+    ]
+    assert commits._missing(batch, Unit([write], [Outcome(), Outcome()]), heads) == []
