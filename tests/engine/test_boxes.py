@@ -145,13 +145,18 @@ async def test_an_instance_that_was_taken_over_is_found_when_its_new_engine_dies
         await journal.take_lease()
         if journal is journals[0]:
             receipt = Registration("order", 1, "id", "digest", "one")
-            await journal.start(instance(), receipt, {})
+            new = instance()
+            new.id, new.segment = journal.segments.give()
+            await journal.start(new, receipt, {})
+            clock.elapsed += 11
+            continue
         for owner, found in await journal.orphans(9):
             taken = await journal.take_over(owner, found)
             assert taken is not None
             owners.append(owner)
+        assert await journal.orphans(9) == []
         mine = await store.run_step(steps.Scan(f"{ENGINE}r/"))
-        assert [each.key for each in mine] == [below(place("r", journal.owner), "i1")]
+        assert [each.key for each in mine] == [below(place("r", journal.owner), new.id)]
         clock.elapsed += 11
     assert owners == ["one", "two"]
     await store.close()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
 
-from perkey.engine import AsyncEngine, EngineLimits, define, message
+from perkey.engine import AsyncEngine, EngineLimits, define, message, segments
 from perkey.engine.contexts import Context
 from perkey.engine.dispatch import Dispatcher, Published
 from perkey.engine.journal import Journal
 from perkey.engine.mail import Mail
-from perkey.engine.records import Stored, encode, instance_key, place, stored_of
+from perkey.engine.records import Stored, encode, instance_key, parts_of, place, stored_of
+from perkey.engine.segments import Segment, Segments
+from perkey.errors import LeaseLost
 from perkey.store.keys import Key
 from perkey.testing import explore, step
 from tests.explore.stepped import SteppedStore
@@ -260,3 +263,99 @@ def test_a_step_that_is_stored_whoever_owns_its_instance_is_caught(
 
     monkeypatch.setattr(Journal, "keep_step", unowned)
     check(about_to_pay, [expire_and_take_over], one_result_a_step).assert_fails("check")
+
+
+# ------------------------------------------------------------- what is left when an engine dies
+
+
+async def ends(ctx: Context) -> None:
+    pass
+
+
+async def ending() -> World:
+    return await two(ends)
+
+
+async def start(world: World) -> str:
+    """Tell whether it began: an engine whose lease is over starts nothing."""
+    try:
+        await world.engines[0].start_latest("order")
+    except LeaseLost:
+        return "too late"
+    return "started"
+
+
+async def drops(world: World) -> None:
+    """What the engine does in passing, at any moment."""
+    journal = world.engines[0]._journal
+    assert journal is not None
+    await step("a look", error=None)
+    with suppress(LeaseLost):
+        await journal.drop_spent()
+
+
+def found_if_its_engine_dies(world: World) -> None:
+    """Whatever runs is named, alone or by its segment, below the engine that has it."""
+    noted = {tuple(parts_of(each.key)) for each in world.store.backend.scan("p/r/", "", 100)}
+    for stored in world.instances():
+        names = {(stored.owner, each) for each in (stored.id, stored.id.rpartition("-")[0])}
+        assert not stored.running or names & noted, (stored.id, noted)
+
+
+def nothing_is_left_running(world: World, ended: Any) -> None:
+    """Where the first engine died, the other one ended what it had begun."""
+    found_if_its_engine_dies(world)
+    if "recovered" in ended.results:
+        lost = [each.id for each in world.instances() if each.running]
+        assert lost == [], ended.results
+
+
+def check_found(callers: list[Any], **budgets: Any) -> Any:
+    left, always = nothing_is_left_running, found_if_its_engine_dies
+    return check(ending, callers, left, always=always, **budgets)
+
+
+@pytest.fixture(params=[1, 2])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many instances a segment has."""
+    monkeypatch.setattr(segments, "SIZE", request.param)
+    return int(request.param)
+
+
+def test_what_runs_is_always_found_below_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SIZE", 1)
+    check_found([start, drops]).assert_holds()
+
+
+def test_what_an_engine_began_is_ended_by_the_next_one(size: int) -> None:
+    callers = [start, start, drops, expire_and_take_over]
+    check_found(callers, mode="random", runs=200).assert_nothing_found()
+
+
+def test_a_segment_that_is_taken_for_noted_before_its_record_is_there_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = Segments.give
+
+    def hopes(self: Segments) -> tuple[str, Segment]:
+        name, segment = original(self)
+        segment.noted = segment.given > 1
+        return name, segment
+
+    monkeypatch.setattr(Segments, "give", hopes)
+    check_found([start, start], mode="random").assert_fails("always")
+
+
+def test_a_segment_that_is_over_before_its_last_end_is_stored_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original, count = Journal.finish, Journal.ended
+
+    def early(self: Journal, instance: Any, *args: Any) -> Any:
+        count(self, instance)
+        return original(self, instance, *args)
+
+    monkeypatch.setattr(segments, "SIZE", 1)
+    monkeypatch.setattr(Journal, "ended", lambda self, instance: None)
+    monkeypatch.setattr(Journal, "finish", early)
+    check_found([start, drops]).assert_fails("always")

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from perkey.engine.records import Stored, box_of, encode, step_out, stored_of, text_of
+from perkey.engine.segments import BODY
 from perkey.errors import LeaseLost
 from perkey.store.keys import Key
 from perkey.store.transaction import Tx
@@ -26,7 +27,8 @@ class Begin(msgspec.Struct, gc=False):
     """
 
     record: Key
-    index: Key
+    segment: Key | None
+    """Where to note its segment, unless that is known to be there."""
     stored: Stored
     marks: dict[str, Key]
     """Kind -> where the id of the only instance of that kind is."""
@@ -46,10 +48,10 @@ class Begin(msgspec.Struct, gc=False):
         stored = self.stored
         stored.started_ms = tx.now
         tx.put_body(self.record, encode(stored))
-        name = encode(stored.id)
-        tx.put_body(self.index, name)
+        if self.segment is not None and tx.body(self.segment) is None:
+            tx.put_body(self.segment, BODY)
         for mark in self.marks.values():
-            tx.put_body(mark, name)
+            tx.put_body(mark, encode(stored.id))
         return stored.id, "", tx.now
 
 
@@ -63,7 +65,7 @@ class End(msgspec.Struct, gc=False):
     owner: str
     record: Key
     held: tuple[Key, ...]
-    """What goes: its place among its engine's, and its correlation key's mark."""
+    """What goes: its correlation key's mark, and where its engine noted that it took it over."""
     boxes: tuple[Key, ...]
     """Where it may wait for a message."""
     state: str

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from perkey.engine.segments import Segment
 
 
 class InstanceState(StrEnum):
@@ -61,6 +64,8 @@ class Instance:
     started_ms: int
     unique: tuple[str, str] | None = None
     """(process, idempotency key) it was started with, while it is the one for them."""
+    segment: Segment | None = None
+    """What its id is of, where this engine started it on a store."""
     state: InstanceState = InstanceState.PENDING
     result: Any = None
     error: str = ""

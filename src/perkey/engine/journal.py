@@ -21,12 +21,14 @@ from perkey.engine.records import (
     encode,
     freeze,
     instance_key,
+    parts_of,
     place,
     stored_of,
     text_of,
     versions_of,
 )
 from perkey.engine.registry import Registration
+from perkey.engine.segments import Segments, instances_of, is_segment
 from perkey.errors import InvalidState, PerkeyError
 from perkey.flows import steps
 from perkey.store.fencing import LeaseState, lease_body, lease_state
@@ -39,7 +41,9 @@ Tick = tuple[str, str, int]
 """(process key, trigger, due time in ms)."""
 
 PAGE = 100
-"""How many engines' leases are looked at together."""
+"""How many engines' leases are looked at together, or how many instances of a segment."""
+SPENT = 50
+"""How many segments are dropped at once; every store commits so many keys together."""
 
 
 class Journal:
@@ -56,6 +60,7 @@ class Journal:
         self._lease = place("e", owner)
         self._mine = place("r", owner)
         self._fence: Fence | None = None
+        self.segments = Segments(store.core.clock, self._mine)
 
     # -------------------------------------------------------------------------- the store
 
@@ -132,12 +137,33 @@ class Journal:
         fence = self._fence
         if fence is None:
             return
+        self.segments.close()
         state = LeaseState(self.owner, fence.token, 0)
+        over = self.segments.spent[:SPENT]
+
+        def give(tx: Tx) -> None:
+            tx.put_body(self._lease, lease_body(state))
+            for key in over:
+                tx.put_body(key, None)
+
         try:
-            await self.commit([self._lease], lambda tx: tx.put_body(self._lease, lease_body(state)))
+            await self.commit([self._lease, *over], give)
         except PerkeyError:
             pass  # somebody has taken over already, or will when the lease has run out
         self._fence = None
+
+    async def drop_spent(self) -> None:
+        """Forget segments whose instances have all ended."""
+        over = self.segments.spent[:SPENT]
+        if not over:
+            return
+
+        def drop(tx: Tx) -> None:
+            for key in over:
+                tx.put_body(key, None)
+
+        await self.commit(over, drop)
+        del self.segments.spent[: len(over)]
 
     # ------------------------------------------------------------------------ definitions
 
@@ -178,14 +204,27 @@ class Journal:
         store's time.  With ``tick``, only if no engine has fired it or a later one: ``t`` says
         that one has.
         """
-        record, index = instance_key(instance.id), below(self._mine, instance.id)
+        record, segment = instance_key(instance.id), instance.segment
         marks = {kind: place(kind, *parts) for kind, parts in uniques.items()}
         stored = freeze(instance, registration.digest, self.owner)
         timer, due = (None, 0) if tick is None else (place("t", *tick[:2]), tick[2])
-        keys = {record, index, *marks.values()}
+        noted = None if segment is None or segment.noted else segment.record
+        keys = {record, *marks.values()}
         if timer is not None:
             keys.add(timer)
-        return self._commit(keys, Begin(record, index, stored, marks, timer, due))
+        if noted is not None:
+            keys.add(noted)
+        return self._commit(keys, Begin(record, noted, stored, marks, timer, due))
+
+    def began(self, instance: Instance) -> None:
+        """Its start is on the store, and so is the record of its segment."""
+        if instance.segment is not None:
+            instance.segment.noted = True
+
+    def ended(self, instance: Instance) -> None:
+        """Its end is on the store, or its start will never be there."""
+        if instance.segment is not None:
+            self.segments.ended(instance.segment)
 
     async def landed(self, instance: Instance) -> bool:
         """Whether a start whose caller went away was committed; behind it in the queue."""
@@ -218,7 +257,9 @@ class Journal:
         repeated.
         """
         record = instance_key(instance.id)
-        held: tuple[Key, ...] = (below(self._mine, instance.id),)
+        held: tuple[Key, ...] = ()
+        if instance.segment is None:
+            held = (below(self._mine, instance.id),)
         if instance.correlation is not None:
             held += (place("k", instance.key, instance.correlation),)
         boxes = tuple(place("b", name, instance.address) for name in instance.boxes)
@@ -251,21 +292,45 @@ class Journal:
         return found[:limit]
 
     async def _left_by(self, holder: str, limit: int) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        over: list[Key] = []
         left = await self.scan(place("r", holder), limit)
-        if not left:
-            await self._bury(holder)
-        return [(holder, text_of(each.body)) for each in left if each.body is not None]
+        for each in left:
+            if each.body is None or len(found) >= limit:
+                continue
+            if not is_segment(each.body):
+                found.append((holder, text_of(each.body)))
+                continue
+            unended = await self._unended(parts_of(each.key)[1], holder)
+            found.extend((holder, instance_id) for instance_id in unended)
+            if not unended:
+                over.append(Key(each.key))
+        if over or not left:
+            await self._bury(holder, over)
+        return found
 
-    async def _bury(self, holder: str) -> None:
-        """Forget an engine that is gone and left nothing; without its lease it writes nothing."""
+    async def _unended(self, segment: str, holder: str) -> list[str]:
+        """The ids of a segment's instances that still belong to its engine."""
+        found: list[str] = []
+        prefix, after = instances_of(segment), ""
+        while page := await self.scan(prefix, PAGE, after):
+            after = page[-1].key
+            theirs = [stored_of(each.body) for each in page]
+            found += [each.id for each in theirs if each and each.running and each.owner == holder]
+        return found
+
+    async def _bury(self, holder: str, over: list[Key]) -> None:
+        """Forget what an engine that is gone has left: these segments, which are over, else its
+        lease, where there is nothing else; without it, it writes nothing any more."""
         theirs = place("e", holder)
 
         def bury(tx: Tx) -> None:
             lease = lease_state(tx.record(theirs))
             if lease is not None and lease.expires <= tx.now:
-                tx.put_body(theirs, None)
+                for key in over or [theirs]:
+                    tx.put_body(key, None)
 
-        await self.commit([theirs], bury)
+        await self.commit([theirs, *over], bury)
 
     async def take_over(self, owner: str, instance_id: str) -> Stored | None:
         """Make an orphan this engine's own, if its engine is still gone; its record."""
@@ -285,7 +350,8 @@ class Journal:
                 return None
             stored.owner = self.owner
             tx.put_body(record, encode(stored))
-            tx.put_body(old, None)
+            if tx.body(old) is not None:
+                tx.put_body(old, None)
             tx.put_body(new, encode(instance_id))
             return stored
 

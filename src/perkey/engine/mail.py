@@ -18,6 +18,7 @@ from perkey.engine.records import (
     encode,
     instance_key,
     leave_box,
+    parts_of,
     place,
     step_out,
     stored_of,
@@ -121,7 +122,7 @@ class Mail:
                 tx.put_body(key, None)
 
         await self._journal.commit(keys, clear)
-        told = [_parts(each.key.removeprefix(prefix)) for each in records]
+        told = [parts_of(each.key)[1:] for each in records]
         return [(each[0], each[1]) for each in told]
 
     # -------------------------------------------------------------------------------- boxes
@@ -289,13 +290,3 @@ def _next(box: Box) -> str:
 
 def _with(waiting: list[str], instance_id: str) -> list[str]:
     return waiting if instance_id in waiting else [*waiting, instance_id]
-
-
-def _parts(text: str) -> list[str]:
-    """The texts of a composite key."""
-    parts = []
-    while text:
-        size, _, rest = text.partition(":")
-        parts.append(rest[: int(size)])
-        text = rest[int(size) :]
-    return parts

@@ -85,6 +85,7 @@ class Neighbours:
         while not self._stopped:
             try:
                 await self.hear()
+                await self._journal.drop_spent()
                 if clock.monotonic() >= recover_at:
                     await self.recover()
                     await self._tidier.look()

@@ -1,9 +1,9 @@
 """What a durable engine's records look like, and where they are.
 
-Kinds of keys: ``i`` an instance, ``r`` which instances an engine runs, ``e`` an engine's lease,
-``d`` the versions of a process, ``t`` the last tick of a timer, ``k`` the live instance of a
-correlation key, ``s`` of an idempotency key, ``m`` who has a message, ``b`` a letter box, ``n``
-what one engine has to tell another.
+Kinds of keys: ``i`` an instance, ``r`` below each engine what it may have to end, ``e`` an
+engine's lease, ``d`` the versions of a process, ``t`` the last tick of a timer, ``k`` the live
+instance of a correlation key, ``s`` of an idempotency key, ``m`` who has a message, ``b`` a
+letter box, ``n`` what one engine has to tell another.
 """
 
 from __future__ import annotations
@@ -110,6 +110,17 @@ def place(kind: str, *parts: str) -> Key:
 def below(prefix: str, token: str) -> Key:
     """``place`` with one more part: an id that a clock made, so there is nothing to check."""
     return Key(f"{prefix}{len(token)}:{token}")
+
+
+def parts_of(key: str) -> list[str]:
+    """The parts that a key of ``place`` was made of."""
+    parts = []
+    text = key[len(ENGINE) + 2 :]
+    while text:
+        size, _, rest = text.partition(":")
+        parts.append(rest[: int(size)])
+        text = rest[int(size) :]
+    return parts
 
 
 def instance_key(instance_id: str) -> Key:

@@ -214,6 +214,7 @@ class Runner:
                 if again:
                     await asyncio.sleep(RETRY_S)
                 unread = (await self._journal.finish(instance, state, result, error)).result
+                self._journal.ended(instance)
                 break
             except asyncio.CancelledError:
                 again = False  # it is ending: whoever cancels it now asks for what is under way

@@ -74,7 +74,7 @@ class Starts:
         tick: Tick | None = None,
     ) -> Begun:
         """Track a new instance and let it run, unless a unique key names an earlier one."""
-        runner, clock, receipt = self._runner, self._engine.clock, version.registration
+        runner, receipt, journal = self._runner, version.registration, self._journal
         unique = None if idempotency_key is None else (receipt.key, idempotency_key)
         known = runner.idempotent.get(unique) if unique else None
         if known is not None:
@@ -82,8 +82,13 @@ class Starts:
         if variables:
             codec.encode(variables)
         runner.make_room()
+        clock, segment = self._engine.clock, None
+        if journal is None:
+            name = clock.token()
+        else:
+            name, segment = journal.segments.give()
         instance = Instance(
-            clock.token(),
+            name,
             receipt.key,
             receipt.version,
             variables,
@@ -92,26 +97,31 @@ class Starts:
             trigger,
             clock.now_ms(),
             unique,
+            segment,
         )
         mark = trigger.mark if trigger else None
-        if self._journal is None:
+        if journal is None:
             earlier = self._look(instance, mark)
             if earlier is not None:
                 return Begun(earlier, "m")
         else:
-            uniques = _uniques(instance, mark)
             runner.starting += 1
             try:
-                written = await self._journal.start(instance, receipt, uniques, tick)
+                written = await journal.start(instance, receipt, _uniques(instance, mark), tick)
             except (asyncio.CancelledError, OutcomeUnknown):
                 # It may be committed all the same, and then nobody but this engine would run it.
-                self._aside(self._journal, instance, version)
+                self._aside(journal, instance, version)
+                raise
+            except BaseException:
+                journal.ended(instance)
                 raise
             finally:
                 runner.starting -= 1
             name, kind, instance.started_ms = written.result
             if kind:
+                journal.ended(instance)
                 return Begun(name, kind, await runner.known(name) if kind == "s" else None)
+            journal.began(instance)
         runner.begin(instance, version)
         return Begun(instance.id, "", instance)
 
@@ -135,7 +145,9 @@ class Starts:
     async def _adopt(self, journal: Journal, instance: Instance, version: Version) -> None:
         try:
             if await journal.landed(instance) and self._runner.find(instance.id) is None:
+                journal.began(instance)
                 self._runner.begin(instance, version)
+            # Else its id stays given out, so that it is found if it should land later.
         except PerkeyError as error:  # the lease is gone or will be: another engine adopts it
             self._runner.facts.tell("engine", instance=instance.id, detail=error.code)
 
