@@ -49,6 +49,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	@sh tools/chromium.sh
 	@sh tools/pgbouncer.sh
+	@sh tools/azurite.sh $(VENV)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)
 
 lint: $(STAMP)

@@ -9,11 +9,14 @@ import pytest
 import perkey
 from perkey import Store
 from tests.backends.kinds import ALL, KINDS, Kind
-from tests.servers import pgbouncer
+from tests.servers import azure, pgbouncer
 from tests.servers.base import Server
 
-# No package index has it; tools/pgbouncer.sh has said so where these are left out.
-collect_ignore = [] if pgbouncer.find() else ["test_pgbouncer.py"]
+# What no package index has; the scripts in tools/ have said so where these are left out.
+collect_ignore = [
+    *([] if pgbouncer.find() else ["test_pgbouncer.py"]),
+    *([] if azure.installed() else ["test_azure.py"]),
+]
 
 
 @pytest.fixture(params=KINDS)

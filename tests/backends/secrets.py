@@ -7,10 +7,10 @@ from perkey import Store
 SECRET = "s3cr3t-w0rd"
 
 
-def hidden(error: BaseException | None) -> None:
-    """Neither an error nor what caused it shows ``SECRET``."""
+def hidden(error: BaseException | None, secret: str = SECRET) -> None:
+    """Neither an error nor what caused it shows ``secret``."""
     while error is not None:
-        assert SECRET not in f"{error} {error!r}"
+        assert secret not in f"{error} {error!r}"
         error = error.__cause__ or error.__context__
 
 

@@ -40,7 +40,8 @@ def test_a_password_never_shows(
     url = f"{scheme}://perkey:s3cr3t-w0rd@{place}"
     code = main(["doctor", url])
     out, err = capsys.readouterr()
-    assert code in (exits.DONE, exits.REFUSED, exits.STORE)
+    # Azure's keys are base64: this one is found wrong before anybody is asked.
+    assert code in (exits.DONE, exits.REFUSED, exits.STORE, exits.USAGE)
     assert out + err
     assert "s3cr3t" not in out + err
 

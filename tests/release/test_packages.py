@@ -133,8 +133,10 @@ USES = {
     "cli": "import perkey.cli; perkey.cli.main(['--version'])",
     "schema": "from perkey import Documents; import perkey, jsonschema; "
     "d = Documents(perkey.open('memory://')); d.put('k', 1, create=True)",
+    "azure": "import perkey.store.backends.azure, azure.identity",
     "dynamodb": "import perkey.store.backends.dynamodb",
     "etcd": "import perkey.store.backends.etcd",
+    "gcs": "import perkey.store.backends.gcs, google.auth, google.oauth2.service_account",
     "postgres": "import perkey.store.backends.postgres",
     "nats": "import perkey.store.backends.nats",
     "otel": "import opentelemetry.trace, perkey",

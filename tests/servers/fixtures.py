@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from tests.servers.azure import Azure
     from tests.servers.disk import Files, Sqlite
     from tests.servers.dynamodb import DynamoDB
     from tests.servers.etcd import Etcd
+    from tests.servers.gcs import Gcs
     from tests.servers.nats import Nats
     from tests.servers.objects import Objects
     from tests.servers.perkey_http import PerkeyHttp
@@ -65,6 +67,24 @@ def objects_server() -> Iterator[Objects]:
     from tests.servers.objects import Objects
 
     with Objects() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[Gcs]:
+    """A running fake-gcs-server with the bucket ``perkey``, all in memory."""
+    from tests.servers.gcs import GcsInMemory
+
+    with GcsInMemory() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[Azure]:
+    """A running Azurite with the container ``perkey``."""
+    from tests.servers.azure import Azure
+
+    with Azure() as server:
         yield server
 
 

@@ -73,10 +73,12 @@ class Location:
 Opener = Callable[[Location, Limits, Clock], Backend]
 
 BACKENDS: dict[str, tuple[str, str]] = {
+    "az": ("perkey.store.backends.azure", "azure"),
     "dynamodb": ("perkey.store.backends.dynamodb", "dynamodb"),
     "etcd": ("perkey.store.backends.etcd", "etcd"),
     "etcds": ("perkey.store.backends.etcd", "etcd"),
     "file": ("perkey.store.backends.files", ""),
+    "gs": ("perkey.store.backends.gcs", "gcs"),
     "http": ("perkey.store.backends.http", ""),
     "https": ("perkey.store.backends.http", ""),
     "memory": ("perkey.store.backends.memory", ""),
@@ -94,15 +96,16 @@ BACKENDS: dict[str, tuple[str, str]] = {
 """Scheme -> (module with ``open_backend(location, limits, clock)``, the extra it needs)."""
 
 
-_UNTRIED = (
-    "its conditional writes could not be tried against a real server, and perkey offers no store "
-    "that was not: use {instead}, or an s3:// store whose conditions the probe accepts "
-    "(docs/decisions/backends.md says why)"
-)
-_GOOGLE = _UNTRIED.format(instead="postgresql:// (Cloud SQL, AlloyDB)")
-_AZURE = _UNTRIED.format(instead="postgresql:// (Azure Database)")
-REFUSED = {"gs": _GOOGLE, "gcs": _GOOGLE, "az": _AZURE, "azure": _AZURE, "abfs": _AZURE}
-"""Schemes that people will look for and that are not there, with the reason."""
+SHAPES = {"az": "az://account@container/prefix", "gs": "gs://bucket/prefix"}
+SPELT = {
+    "abfs": "az",
+    "abfss": "az",
+    "azure": "az",
+    "gcs": "gs",
+    "wasb": "az",
+    "wasbs": "az",
+}
+"""Other names of a store, with the one it has here: a store has one spelling."""
 
 
 def parse(url: str) -> Location:
@@ -135,8 +138,10 @@ def open_backend(url: str, limits: Limits, clock: Clock) -> Backend:
     """Open and probe the backend that ``url`` names."""
     location = parse(url)
     found = BACKENDS.get(location.scheme)
-    if location.scheme in REFUSED:
-        raise UsageError(f"{location.scheme}:// is not supported: {REFUSED[location.scheme]}")
+    if location.scheme in SPELT:
+        raise UsageError(
+            f"no store is called {location.scheme}://; say {SHAPES[SPELT[location.scheme]]}"
+        )
     if found is None:
         raise UsageError(
             f"no store is called {location.scheme}://; known are "

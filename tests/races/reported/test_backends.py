@@ -93,13 +93,13 @@ def test_a_conflict_of_requests_is_asked_again(busy: S3Bucket) -> None:
 def test_taking_it_for_a_refusal_leaves_the_lock_to_nobody(
     busy: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = busy._ask
+    ask = busy._wire.ask
 
     def as_412(*given: Any, **more: Any) -> Any:
         answer = ask(*given, **more)
         return answer._replace(status=412) if answer.status == 409 else answer
 
-    monkeypatch.setattr(busy, "_ask", as_412)
+    monkeypatch.setattr(busy._wire, "ask", as_412)
     assert not busy.put("lock", b"mine", MISSING)
 
 

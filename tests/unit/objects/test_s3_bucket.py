@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from perkey.errors import StoreUnavailable, UsageError
-from perkey.store.backends import s3_bucket
+from perkey.store.backends import http_bucket
 from perkey.store.backends.bucket import MISSING, Stored
 from perkey.store.backends.port import NothingDone
 from perkey.store.backends.s3_bucket import S3Bucket
@@ -73,7 +73,7 @@ def test_409_is_asked_again(rig: Rig) -> None:
 
 
 def test_409_without_an_end_is_a_conflict(rig: Rig) -> None:
-    for _ in range(s3_bucket.ASKED_AGAIN):
+    for _ in range(http_bucket.ASKED_AGAIN):
         rig.server.refuse(409, "ConditionalRequestConflict")
     assert not rig.bucket.put("a", b"data", '"t"')
 

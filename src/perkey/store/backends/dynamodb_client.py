@@ -12,8 +12,9 @@ import msgspec
 from perkey.clock import Clock
 from perkey.errors import StoreUnavailable, UsageError
 from perkey.store.backends import aws_wire
-from perkey.store.backends.aws_wire import Answer, Wire
+from perkey.store.backends.aws_wire import Wire
 from perkey.store.backends.port import NothingDone
+from perkey.store.backends.wire import Answer
 from perkey.store.limits import Limits, backoff
 from perkey.store.url import Location
 
