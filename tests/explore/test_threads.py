@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import perkey
-from perkey import KeyedLocks, Sections, Store
+from perkey import Documents, KeyedLocks, Sections, Store
 from perkey.store import committer
 from perkey.store.backends.memory import MemoryBackend
 from perkey.testing import ExplorationFailed, explore_threads, switch_point
@@ -82,6 +82,47 @@ def test_in_every_story_a_lock_has_one_holder() -> None:
         follow_the_lock(told)
         waited += (1, "(waits)") in told
     assert waited == 2  # in each turn there is one point at which it is held
+
+
+class Counted:
+    """A number in one of perkey's stores, read and written back by two threads."""
+
+    def __init__(self) -> None:
+        self.docs = Documents(perkey.open("memory://"))
+        self.docs.put("n", 0, create=True)
+
+    def careless(self) -> None:
+        docs = self.docs
+        seen = docs.get("n").value
+        docs.put("n", seen + 1, overwrite=True)
+
+
+def test_code_over_a_store_is_told_in_its_own_lines() -> None:
+    """However many locks perkey takes inside: a line of the user's stands once for all of them."""
+    callers = [Counted.careless] * 2
+    result = explore_threads(Counted, callers, check=lambda it: it.docs.get("n").value == 2)
+    story = result.assert_fails("check").story
+    told = cells(story)
+    read = ' seen = docs.get("n").value'
+    write = ' docs.put("n", seen + 1, overwrite=True)'
+    assert {did for _, did in told} - {"(waits)"} == {"begins", "ends", read, write}
+    assert told.index((1, read)) < max(n for n, one in enumerate(told) if one == (0, write))
+    assert len(told) < 20
+    assert not re.search(r"committer|lane|requests|acquire|goes on", story)
+
+
+def test_a_lock_within_the_standard_library_is_told_by_who_uses_it() -> None:
+    def pairs(waiting: queue.Queue[int]) -> None:
+        waiting.put(1)
+        waiting.put(2)
+
+    result = explore_threads(
+        queue.Queue, [pairs, pairs], check=lambda it: list(it.queue) != [1, 1, 2, 2]
+    )
+    told = cells(result.assert_fails("check").story)
+    assert {did for _, did in told} - {"(waits)"} == {
+        "begins", "ends", " waiting.put(1)", " waiting.put(2)",
+    }  # fmt: skip
 
 
 def never(account: Account) -> bool:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import _thread
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from perkey.errors import UsageError
 from perkey.testing.story import Row
-from perkey.testing.where import line
+from perkey.testing.where import USERS, line, whose
 
 _real_lock = _thread.allocate_lock
 _running: dict[int, _Actor] = {}
@@ -30,7 +31,7 @@ def switch_point(label: str = "") -> None:
     actor = _running.get(_thread.get_ident())
     if actor is not None:
         actor.pause(label or "switch point")
-        actor.did.append(actor.where)
+        actor.note(actor.where)
 
 
 class _Actor:
@@ -49,6 +50,8 @@ class _Actor:
         self.result: Any = None
         self.where = ""
         """The operation that it stands before or, after a release, behind."""
+        self.onward = ""
+        """What is told of a move from there that does nothing else."""
         self.did: list[str] = []
         """What it did in this move, each noted when it was done."""
         self.begun = False
@@ -79,24 +82,29 @@ class _Actor:
         """Hand the baton back, and go on when it comes again; ``done`` notes ``what`` before."""
         if self.stage.over:
             raise _Abandoned
-        self.where = _source(what)
+        self.where, self.onward = _source(what)
         if done:
-            self.did.append(self.where)
+            self.note(self.where)
         self.stage.baton.release()
         self.baton.acquire()
         if self.stage.over:
             raise _Abandoned
 
+    def note(self, told: str) -> None:
+        """Write down what this move did; a line that took several operations stands once."""
+        if self.did[-1:] != [told]:
+            self.did.append(told)
+
     def wait_for(self, lock: CooperativeLock, timeout: bool) -> bool:
         """Block until ``lock`` was released; False when the wait timed out."""
-        tried = self.where
+        tried, onward = self.where, self.onward
         self.state, self.blocked_on = BLOCKED, lock
         self.may_time_out, self.timed_out = timeout, False
         self.did.append("  (waits)")
         self.pause("waits for a lock")
         self.state, self.blocked_on = READY, None
-        self.where = tried
-        self.did.append(tried)
+        self.where, self.onward = tried, onward
+        self.note(tried)
         return not self.timed_out
 
 
@@ -115,7 +123,7 @@ class Grain:
         def local(frame: FrameType, event: str, arg: Any) -> Any:
             if event in ("line", "opcode"):
                 actor.pause("")
-                actor.did.append(actor.where)
+                actor.note(actor.where)
             return local
 
         def trace(frame: FrameType, event: str, arg: Any) -> Any:
@@ -147,7 +155,7 @@ class CooperativeLock:
             if actor.stage.over:
                 return True
             actor.pause("acquire")
-            actor.did.append(actor.where)
+            actor.note(actor.where)
         while self._held:
             if not blocking or timeout == 0:
                 return self._refused(actor, "is held")
@@ -159,7 +167,8 @@ class CooperativeLock:
         return True
 
     def _refused(self, actor: _Actor | None, why: str) -> bool:
-        if actor is not None:
+        within = actor is not None and actor.where == actor.onward
+        if actor is not None and not (within and why == "is held"):  # which nobody but us asked
             actor.did.append(f"  ({why})")
         return False
 
@@ -271,7 +280,7 @@ class Stage:
     def _move(self, actor: _Actor) -> None:
         if actor.state == BLOCKED:
             actor.timed_out = True
-        place = f"{actor.where.partition('  ')[0]}  goes on" if actor.begun else "begins"
+        place = actor.onward if actor.begun else "begins"
         actor.begun, actor.did = True, []
         actor.baton.release()
         self.baton.acquire()
@@ -296,15 +305,37 @@ def names(callers: Sequence[Callable[..., Any]]) -> list[str]:
     ]
 
 
-def _source(what: str) -> str:
-    """Where the code under test stands: the innermost line outside this module and threading."""
+def _source(what: str) -> tuple[str, str]:
+    """Where the code under test stands, and what is told of a move from there that does nothing.
+
+    That is the user's innermost line: where it does ``what`` itself, its function and that; where
+    perkey or the standard library does it inside, the line alone, whatever it takes there.
+    """
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename in _INSIDE:
         frame = frame.f_back
-    if not what:
-        return line(frame.f_code.co_filename, frame.f_lineno)
+    user = _users(frame) if what else frame
+    if not what or user is not frame:
+        told = _line(user.f_code, user.f_lineno)
+        return told, told if what else f"{told.partition('  ')[0]}  goes on"
     name = frame.f_code.co_filename.rpartition("/")[2]
-    return f"{name}:{frame.f_lineno} {frame.f_code.co_name}  {what}"
+    place = f"{name}:{frame.f_lineno} {frame.f_code.co_name}"
+    return f"{place}  {what}", f"{place}  goes on"
+
+
+def _users(frame: FrameType) -> FrameType:
+    """The innermost frame of the user's own code from here outwards; this one if there is none."""
+    outer: FrameType | None = frame
+    while outer is not None:
+        if whose(outer.f_code.co_filename) == USERS:
+            return outer
+        outer = outer.f_back
+    return frame
+
+
+@functools.cache
+def _line(code: CodeType, number: int) -> str:
+    return line(code.co_filename, number)
 
 
 _INSIDE = frozenset({__file__, threading.__file__})
