@@ -45,7 +45,11 @@ class KeyedLocks:
     first come, first served.  An entry exists while somebody holds or waits, and no longer.
 
     ``profile="lean"`` leaves out the refusal of re-entry (it hangs, as a plain lock does),
-    the counters, and the recovery of a release that a signal cut off.
+    the counters, and the recovery of a release that a signal cut off; and it looks at a
+    ``timeout`` only where it has to wait.
+
+    A timeout is a number of seconds, or None; anything else, NaN too, is a ``UsageError``.  With
+    0, and with less (what is left of a time that is over), nobody waits.
     """
 
     __slots__ = ("__call__", "__weakref__", "_lean", "_table", "_timeout", "hold")
@@ -175,6 +179,8 @@ def checked_guards(table: Table, default: float | None) -> Callable[..., Any]:
     """What makes the guards of a checked ``KeyedLocks``."""
 
     def hold(key: Hashable, timeout: float | None = default) -> Any:
+        if timeout is not default:
+            limit(timeout)  # refused at once, not only when somebody is there
         make = table.guard
         guard = make()
         guard.table = table

@@ -309,7 +309,10 @@ class SharedTable(Table):
 
 
 def limit(timeout: float | None) -> float | None:
-    """The seconds of a timeout; None for no limit, as for what is longer than anybody waits."""
+    """The seconds of a timeout; None for no limit, as for what is longer than anybody waits.
+
+    Below 0 is what is left of a time that is over: as 0.
+    """
     if timeout is None:
         return None
     try:
@@ -319,7 +322,7 @@ def limit(timeout: float | None) -> float | None:
             return None
     except TypeError:
         pass
-    raise errors.UsageError(f"a timeout is a number of seconds or None, not {timeout!r}")
+    raise errors.UsageError(f"expected a timeout as a number of seconds or None, found {timeout!r}")
 
 
 def refuse_stall(table: Table, key: Hashable, me: Any, named: Hashable) -> None:

@@ -124,6 +124,12 @@ def test_what_is_no_time_is_refused(make: Callable[..., Any], timeout: Any) -> N
     locks = make()
     with pytest.raises(errors.UsageError, match="number of seconds"):
         locks.many(["k"], timeout)
+    if not getattr(locks, "_lean", False):  # lean looks at it only where it waits
+        with pytest.raises((errors.UsageError, TypeError), match=r"number of seconds|unhashable"):
+            visit(locks, timeout)
+        with pytest.raises((errors.UsageError, TypeError), match=r"number of seconds|unhashable"):
+            locks("k", timeout)
+        assert locks._table.claims == {}
     with Crew() as crew, crew.holding(locks, "k"):
         with pytest.raises((errors.UsageError, TypeError)):
             visit(locks, timeout)
