@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from perkey import PerkeyError
+from perkey.drivers import threads
 from perkey.flows import steps
 from perkey.flows.once import claims, external, listed, unresolved
 from perkey.flows.once.model import Context, Operation, Options, prepare
@@ -146,7 +147,73 @@ def test_where_the_index_has_commits_of_its_own_nothing_open_is_missing(
     explored(apart, callers, budgets, at_least).assert_holds()
 
 
+def nothing_stays(store: SteppedStore, ended: Any) -> None:
+    """Whoever looks through it leaves only what is open, however its callers ended."""
+    at_least(store, ended)
+    for _ in range(3):  # a receipt may be named more than once
+        threads.run(unresolved.unresolved(0, 10, apart=True, thorough=False), store.core)
+    same(store, ended)
+
+
+PASSING: list[tuple[list[Caller], dict[str, int]]] = [
+    ([call, call], {"crashes": 1}),
+    ([RAISES, look_through], {"crashes": 1}),
+    ([call, look_through], {"lost_replies": 1}),
+    ([call, look_through], {"cancellations": 1}),
+]
+
+
+@pytest.mark.parametrize(("callers", "budgets"), PASSING)
+def test_an_entry_of_what_is_not_there_goes_when_somebody_looks(
+    callers: list[Caller], budgets: dict[str, int]
+) -> None:
+    explored(apart, callers, budgets, nothing_stays).assert_holds()
+
+
+def test_two_that_look_while_two_claim() -> None:
+    crowd: list[Caller] = [call, RAISES, look_through, look_through]
+    drawn: dict[str, Any] = {"mode": "random", "runs": 300, "seed": 3, "crashes": 1}
+    assert explored(apart, crowd, drawn, nothing_stays).failure is None
+
+
 # ------------------------------------------------------------------------------- mutants
+
+
+def test_an_entry_taken_out_without_moving_the_receipt_on_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        unresolved, "_bar", lambda tx, record: receipts.read(tx.record(record)) is None
+    )
+    explored(apart, [call, look_through], {"crashes": 1}, at_least).assert_fails("check")
+
+
+def test_an_entry_taken_out_of_a_slot_that_has_moved_on_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def flow(slot: int, entries: list[str], version: int) -> steps.Flow[None]:
+        for entry in entries:
+            record = listed.receipt(entry)
+            yield steps.Transact((record,), partial(unresolved._bar, record=record))
+        key = listed.slot_key(slot)
+        yield steps.Transact((key,), lambda tx: listed.strike(tx, slot, entries))
+
+    monkeypatch.setattr(unresolved, "_bar_and_strike", flow)
+    explored(apart, [call, look_through], {"crashes": 1}, at_least).assert_fails("check")
+
+
+def test_a_claim_that_ignores_that_its_receipt_has_moved_on_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = claims._take
+
+    def take(tx: Tx, op: Operation, attempt: int, slot: int = -1) -> Any:
+        if op.entered:
+            op.seen = tx.version(op.record)
+        return original(tx, op, attempt, slot)
+
+    monkeypatch.setattr(claims, "_take", take)
+    explored(apart, [call, look_through], {"crashes": 1}, at_least).assert_fails("check")
 
 
 def test_an_entry_in_a_commit_after_the_claim_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 
 import pytest
 
@@ -100,3 +102,20 @@ def test_a_child_process_has_an_alarm_of_its_own() -> None:
             with Heartbeat(0.001, beat.set):
                 os._exit(0 if beat.wait(PATIENCE_S) else 1)
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_short_effects_do_not_wake_the_alarm(alarm: Alarm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks by itself before any of them is due, even when all that it knew of are over."""
+    woken: list[int] = []
+    with Heartbeat(3600, lambda: None):
+        pass
+    while alarm._looks_at == math.inf:  # until the thread has looked
+        time.sleep(0.001)
+    notify = alarm._more.notify
+    monkeypatch.setattr(alarm._more, "notify", lambda: (woken.append(1), notify()))
+    for _ in range(500):
+        with Heartbeat(3600, lambda: pytest.fail("it beat")):
+            pass
+    assert woken == []
+    with Heartbeat(1800, lambda: None):  # sooner than that: this one it has to know
+        assert woken == [1]

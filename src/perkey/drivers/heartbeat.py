@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -30,16 +31,18 @@ class Alarm:
         self._number = itertools.count()
         self._over = 0
         self._running = False
+        self._looks_at = math.inf
+        """When the thread looks next by itself, by the clock; it need not be woken for later."""
 
     def set(self, seconds: float, what: Heartbeat) -> None:
         """Begin ``what`` after ``seconds``, unless it is over by then."""
         with self._more:
-            entry = (SYSTEM.monotonic() + seconds, next(self._number), what)
-            heapq.heappush(self._due, entry)
+            due = SYSTEM.monotonic() + seconds
+            heapq.heappush(self._due, (due, next(self._number), what))
             if not self._running:
                 threading.Thread(target=self._work, name="perkey-alarm", daemon=True).start()
                 self._running = True
-            elif self._due[0] is entry:
+            elif due < self._looks_at:
                 self._more.notify()
 
     def drop(self) -> None:
@@ -54,17 +57,16 @@ class Alarm:
     def _work(self) -> None:
         while True:
             with self._more:
-                while self._due and self._due[0][2].over:
-                    heapq.heappop(self._due)
-                if not self._due:
-                    self._more.wait()
-                    continue
-                left = self._due[0][0] - SYSTEM.monotonic()
+                # What is over stays until its time: else each short effect, being the only one,
+                # would wake this thread to tell it about the next.
+                self._looks_at = self._due[0][0] if self._due else math.inf
+                left = self._looks_at - SYSTEM.monotonic()
                 if left > 0:
-                    self._more.wait(left)
+                    self._more.wait(None if left == math.inf else left)
                     continue
                 due = heapq.heappop(self._due)[2]
-            due.begin()
+            if not due.over:
+                due.begin()
 
 
 ALARM = Alarm()

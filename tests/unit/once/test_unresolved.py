@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+import perkey
 from perkey import Once, OutcomeUnknown, Store
 from perkey.errors import Forbidden
-from perkey.flows.once import claims, listed
-from perkey.flows.once.model import Context, Held, Options, prepare
+from perkey.flows.once import claims, listed, unresolved
+from perkey.flows.once.model import Context, Held, Operation, Options, prepare
 from perkey.store import receipts
 from perkey.store.backends.memory import MemoryBackend
 from perkey.store.keys import OPEN, RECEIPTS, Key
@@ -251,3 +253,67 @@ def test_a_call_that_finds_an_answer_writes_nothing(store: Store) -> None:
     lost(runner, "lost")
     with pytest.raises(OutcomeUnknown):
         runner.run("lost", 1, lambda context: None)
+
+
+# ------------------------------------------------------------- entries that nobody takes out
+
+
+def died_before_its_claim(store: Store, key: str) -> Operation:
+    """A caller that was listed, where the index has commits of its own, and went no further."""
+    op = prepare("", "run", key, None, Options())
+    op.apart, op.slot, op.token = True, 7, f"token-{key}"
+    store.run(listed.enter_apart(op))
+    return op
+
+
+def listed_keys(store: Store) -> list[Key]:
+    (record,) = store.backend.read([listed.slot_key(7)])
+    return [listed.receipt(each) for each in listed.entries(record.body if record else None)]
+
+
+def test_an_entry_without_a_claim_goes_where_keys_are_committed_one_by_one(tmp_path: Path) -> None:
+    with perkey.open(f"file://{tmp_path}/store") as store:
+        once = Once(store)
+        gone = [died_before_its_claim(store, key) for key in ("a", "b")]
+        assert listed_keys(store) == [each.record for each in gone]
+        assert once.unresolved() == []
+        assert listed_keys(store) == []
+        # It was free and is: what was moved on is only the receipt's version.
+        assert once.run("a", None, lambda context: "ran").value == "ran"
+        assert once.unresolved() == []
+
+
+def test_who_may_not_write_is_told_the_same_and_leaves_it(tmp_path: Path) -> None:
+    with perkey.open(f"file://{tmp_path}/store") as store:
+        once = Once(store)
+        once.unresolved()  # from now on the index is complete
+        died_before_its_claim(store, "a")
+
+        def forbidden(batch: Any) -> Any:
+            raise Forbidden("read only")
+
+        apply, store.backend.apply = store.backend.apply, forbidden  # type: ignore[method-assign]
+        assert once.unresolved() == []
+        store.backend.apply = apply  # type: ignore[method-assign]
+        assert len(listed_keys(store)) == 1
+
+
+def test_a_claim_that_is_passed_by_is_listed_again(tmp_path: Path) -> None:
+    """Somebody looks between the entry and the claim: the claim is listed again, and then made."""
+    with perkey.open(f"file://{tmp_path}/store") as store:
+        once = Once(store)
+        enter, looks = listed.enter_apart, iter([True, True])
+
+        def entered(op: Operation) -> Any:
+            yield from enter(op)
+            if next(looks, False):
+                yield from unresolved.unresolved(0, 10, apart=True, thorough=False)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(listed, "enter_apart", entered)
+
+            def effect(context: Any) -> int:
+                slots = store.backend.scan(OPEN, "", 9)
+                return sum(len(listed.entries(each.body)) for each in slots if each.key[2] != "c")
+
+            assert once.run("a", None, effect).value == 1

@@ -52,7 +52,8 @@ def look(op: Operation, *, take_over: bool) -> steps.Flow[Verdict]:
         return Verdict("unknown", held=held)
 
     verdict = yield from _decided(op, decide)
-    if verdict.action == "list":
+    while verdict.action == "list":
+        op.seen = verdict.value
         yield from listed.enter_apart(op)
         verdict = yield from _decided(op, decide)
     if verdict.held is not None:
@@ -80,8 +81,10 @@ def _keys(op: Operation, slot: int) -> tuple[Key, ...]:
 def _take(tx: Tx, op: Operation, attempt: int, slot: int = -1) -> Verdict:
     crowd = op.crowd
     if slot < 0:
-        if op.apart and not op.entered:
-            return Verdict("list")
+        seen = tx.version(op.record)
+        if op.apart and not (op.entered and op.seen == seen):
+            # Whoever takes out an entry moves the receipt on before: then it is listed again.
+            return Verdict("list", seen)
         slot = op.slot
         if not op.apart:
             crowd = listed.enter(tx, slot, listed.entry(op.record, op.token))

@@ -122,6 +122,8 @@ class Operation:
     """Where the claim that this call is about is listed."""
     entered: bool = False
     """Listed ahead of its claim."""
+    seen: int = 0
+    """The receipt's version when it was listed; the claim comes right after that one."""
     crowd: int = 0
     """How many are listed beside it."""
     gone: str = ""

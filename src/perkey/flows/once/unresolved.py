@@ -49,23 +49,26 @@ def unresolved(
     if thorough or complete is None:
         unlisted = yield from _enter_all(apart)
     now = yield steps.Now()
-    named = yield from _named()
+    named, versions = yield from _named()
     found: list[Unresolved] = []
     over: dict[int, list[str]] = {}
+    absent: dict[int, list[str]] = {}
     keys = sorted({*named, *unlisted})
     for start in range(0, len(keys), PAGE):
         some = keys[start : start + PAGE]
         records: list[Record | None] = yield steps.Read(some)
         for key, record in zip(some, records, strict=True):
             held, idle = _judged(record, now)
-            if held is None:
+            if held is None or (held is _COMING and apart):
                 if key in named:
                     slot, entry = named[key]
-                    over.setdefault(slot, []).append(entry)
+                    (absent if held else over).setdefault(slot, []).append(entry)
             elif idle and now - held.since >= older_than * 1000:
                 found.append(_shown(held))
         if len(found) >= limit:
             break
+    for slot, entries in absent.items():
+        yield from _allowed(_bar_and_strike(slot, entries, versions[slot]))
     for slot, gone in over.items():
         yield from _allowed(_strike(slot, gone))
     return found[:limit]
@@ -80,9 +83,11 @@ def _allowed(flow: steps.Flow[None]) -> steps.Flow[bool]:
     return True
 
 
-def _named() -> steps.Flow[dict[Key, tuple[int, str]]]:
-    """The receipts that the index names, each with its slot and its entry there."""
+def _named() -> steps.Flow[tuple[dict[Key, tuple[int, str]], dict[int, int]]]:
+    """(the receipts that the index names, each with its slot and its entry there; the version of
+    each slot)."""
     named: dict[Key, tuple[int, str]] = {}
+    versions: dict[int, int] = {}
     after = ""
     while True:
         records: list[Record] = yield steps.Scan(OPEN, after, PAGE)
@@ -90,10 +95,11 @@ def _named() -> steps.Flow[dict[Key, tuple[int, str]]]:
             after = record.key
             if after != listed.COMPLETE:
                 slot = int(after[len(OPEN) :])
+                versions[slot] = record.version
                 for entry in listed.entries(record.body):
                     named[listed.receipt(entry)] = slot, entry
         if len(records) < PAGE:
-            return named
+            return named, versions
 
 
 def _judged(record: Record | None, now: int) -> tuple[Held | None, bool]:
@@ -121,6 +127,36 @@ def _shown(held: Held) -> Unresolved:
 def _strike(slot: int, gone: list[str]) -> steps.Flow[None]:
     """Take out what has ended, which never opens again."""
     yield steps.Transact((listed.slot_key(slot),), lambda tx: listed.strike(tx, slot, gone))
+
+
+def _bar_and_strike(slot: int, entries: list[str], version: int) -> steps.Flow[None]:
+    """Take out entries whose receipts are not there, where they have commits of their own.
+
+    Their callers died before they claimed, or freed their keys and never used the slot again;
+    or they are about to claim.  So each receipt is moved on by a tombstone first: a claim that
+    saw the one before has to be listed again, which moves the slot on, and then it is left
+    alone.  ``version`` is the slot's from before the receipts were read.
+    """
+    barred: list[str] = []
+    for entry in entries:
+        record = listed.receipt(entry)
+        outcome: Outcome = yield steps.Transact((record,), partial(_bar, record=record))
+        if outcome.result:
+            barred.append(entry)
+    key = listed.slot_key(slot)
+
+    def strike(tx: Tx) -> None:
+        if tx.version(key) == version:
+            listed.strike(tx, slot, barred)
+
+    yield steps.Transact((key,), strike)
+
+
+def _bar(tx: Tx, record: Key) -> bool:
+    if receipts.read(tx.record(record)) is not None:
+        return False
+    tx.put_body(record, None)
+    return True
 
 
 # ------------------------------------------------------------------ what is not listed yet
