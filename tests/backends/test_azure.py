@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +17,7 @@ from perkey.store.backends.wire import Answer
 from perkey.store.limits import Limits
 from perkey.store.url import parse
 from tests.backends.secrets import SECRET, hidden
-from tests.servers.azure import Azure
+from tests.servers.azure import Azure, AzureSecure, entra_token
 from tests.servers.base import HOST
 from tests.servers.proxy import Proxy
 
@@ -81,3 +82,45 @@ def test_taking_azures_409_for_a_busy_store_only_waits(
     monkeypatch.setattr(bucket, "_fate", as_elsewhere)
     assert not bucket.put(prefix, b"mine", MISSING)
     assert sent == [Fate.BUSY] * ASKED_AGAIN
+
+
+# ------------------------------------------------------------------------ TLS, and tokens
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[AzureSecure]:
+    with AzureSecure() as server:
+        yield server
+
+
+class Credential:
+    """Stands for azure-identity; what it gives out, Azurite takes."""
+
+    def get_token(self, *scopes: str) -> SimpleNamespace:
+        token, ends = entra_token()
+        return SimpleNamespace(token=token, expires_on=ends)
+
+
+def test_a_token_of_entra_over_tls(secure: AzureSecure, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("azure.identity.DefaultAzureCredential", Credential)
+    with perkey.open(secure.entra_url) as store:
+        assert store.put("a", 1, overwrite=True).version >= 1
+        assert store.get("a").value == 1
+        assert entra_token()[0][:40] not in f"{store!r}{store.backend!r}{store.backend.describe()}"
+
+
+def test_a_token_that_azure_refuses(secure: AzureSecure, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = entra_token()[0].rpartition(".")[0].replace("e", "f") + ".x"
+    given = SimpleNamespace(token=token, expires_on=1 << 40)
+    refused = SimpleNamespace(get_token=lambda scope: given)
+    monkeypatch.setattr("azure.identity.DefaultAzureCredential", lambda: refused)
+    with pytest.raises(StoreUnavailable, match="refused with 40") as caught:
+        perkey.open(secure.entra_url)
+    hidden(caught.value, token)
+
+
+def test_a_certificate_that_nobody_vouches_for(secure: AzureSecure) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        perkey.open(secure.url.partition("&ca=")[0])
+    with perkey.open(secure.url) as store:
+        assert store.put("b", 1, overwrite=True).version >= 1

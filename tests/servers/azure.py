@@ -5,11 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import os
 import sys
+import time
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import quote, urlencode
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from perkey.clock import SYSTEM
 from perkey.errors import StoreUnavailable
@@ -82,6 +91,73 @@ class Azure(base.Server):
             return False
         finally:
             wire.close()
+
+
+class AzureSecure(Azure):
+    """With TLS, by a certificate that only ``ca`` vouches for, and with tokens of Entra.
+
+    Azurite reads what a token says, not who signed it; so one can be made here.
+    """
+
+    @property
+    def ca(self) -> Path:
+        """The certificate that clients must be told to trust."""
+        return self.directory / "ca.pem"
+
+    @property
+    def url(self) -> str:
+        return super().url.replace("=http://", "=https://") + f"&ca={self.ca}"
+
+    @property
+    def entra_url(self) -> str:
+        """Without a key: azure-identity is asked."""
+        return self.url.replace(f":{quote(KEY, safe='')}@", "@")
+
+    def prepare(self) -> None:
+        super().prepare()
+        if not self.ca.exists():
+            key, certificate = certificate_for(base.HOST)
+            (self.directory / "key.pem").write_bytes(key)
+            self.ca.write_bytes(certificate)
+
+    def command(self) -> list[str]:
+        more = [f"--cert={self.ca}", f"--key={self.directory / 'key.pem'}", "--oauth=basic"]
+        return [*super().command(), *more]
+
+
+def entra_token() -> tuple[str, int]:
+    """A token as Entra would give, and when it ends; nobody has signed it."""
+    ends = int(time.time()) + 3_600
+    said = {
+        "aud": "https://storage.azure.com",
+        "iss": "https://sts.windows.net/ab1f708d-50f6-404c-a006-d71b2ac7a606/",
+        "iat": ends - 3_700,
+        "nbf": ends - 3_700,
+        "exp": ends,
+    }
+    parts = [json.dumps(each).encode() for each in ({"alg": "RS256", "typ": "JWT"}, said)]
+    coded = [base64.urlsafe_b64encode(each).rstrip(b"=") for each in (*parts, b"unsigned")]
+    return b".".join(coded).decode(), ends
+
+
+def certificate_for(host: str) -> tuple[bytes, bytes]:
+    """(a key, a certificate that it signs itself), as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "perkey tests")])
+    now = datetime.now(UTC)
+    alternative = x509.SubjectAlternativeName([x509.IPAddress(ip_address(host))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=2))
+        .add_extension(alternative, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    form = serialization.PrivateFormat.PKCS8
+    pem = serialization.Encoding.PEM
+    return key.private_bytes(pem, form, plain), certificate.public_bytes(pem)
 
 
 def shared_access() -> str:
