@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from email.message import Message
@@ -28,7 +29,7 @@ effect; a failure of the server, without and with its effect; somebody who comes
 HEADS = "h/d/"
 
 
-class Vendor:
+class Vendor(ABC):
     """The objects of one bucket; a subclass knows the vendor's words."""
 
     bucket: Callable[..., HttpBucket[Any]]
@@ -105,14 +106,15 @@ class Vendor:
         """Status and code for a condition that does not hold."""
         return 412, "ConditionNotMet"
 
+    @abstractmethod
     def read(self, path: str) -> Answer:
-        raise NotImplementedError
+        """An object, or the word for none."""
 
+    @abstractmethod
     def written(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
     ) -> tuple[str, bytes, str | None]:
         """(name, data, condition) of a write."""
-        raise NotImplementedError
 
 
 class Entity(Vendor):
