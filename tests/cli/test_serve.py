@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from perkey import Limits
 from perkey.server import identity
 from perkey.server import run as running
+from perkey.server.ending import Ending
 from perkey.server.hosting import Processes
 from perkey.server.settings import Settings
 from tests.cli.run import Command
@@ -33,12 +36,15 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Settings]]:
         started: object,
         limits: Limits,
         processes: Processes | None,
+        stopped: Callable[[Ending], None],
     ) -> bool:
         calls.append((url, settings))
         kept.append((limits.keep_versions, limits.keep_s))
         ran.extend(each.key for each in (processes.definitions if processes else ()))
         assert callable(started)
         started("http://127.0.0.1:1")
+        if settings.port == 1:
+            stopped(Ending(0.25, finished=1, streams=2))
         return True
 
     monkeypatch.setattr(running, "serve", serve)
@@ -54,6 +60,14 @@ def test_what_is_served(perkey: Command, url: str, served: list[tuple[str, Setti
     assert served == [(url, Settings()), ("memory://", Settings(port=0, hosts=("a", "b")))]
     assert perkey("serve", "--spans").code == 0
     assert served[-1] == (url, Settings(spans=True))
+
+
+def test_what_its_end_came_to(perkey: Command, served: list[tuple[str, Settings]]) -> None:
+    said = perkey("serve", "--port", "1").out.splitlines()
+    assert said[-1] == "stopped in 0.2 s: 1 request finished, 2 event streams ended"
+    last = json.loads(perkey("serve", "--port", "1", "--json").out.splitlines()[-1])
+    assert last["stopped"]["seconds"] == 0.25
+    assert (last["stopped"]["streams"], last["stopped"]["cut"]) == (2, 0)
 
 
 def test_how_much_is_kept(perkey: Command, served: list[tuple[str, Settings]]) -> None:

@@ -79,6 +79,7 @@ def serve(
         raise UsageError("no store is named; give its URL or set PERKEY_STORE")
     try:
         from perkey.server import run
+        from perkey.server.ending import Ending
         from perkey.server.hosting import Processes
         from perkey.server.settings import Settings
     except ModuleNotFoundError as error:
@@ -97,12 +98,18 @@ def serve(
         else:
             output.say(f"{address} serves the store; Ctrl-C ends it")
 
+    def stopped(ending: Ending) -> None:
+        if json:
+            output.as_json({"stopped": ending.as_json()}, pretty=False)
+        else:
+            output.say(f"{ending}")
+
     limits = Limits(keep_versions=keep_versions, keep_s=keep_seconds)
     processes = None
     if engine is not None:
         loaded = load(engine)
         processes = Processes(loaded.definitions, loaded.main)
-    if run.serve(url, settings, started, limits, processes):
+    if run.serve(url, settings, started, limits, processes, stopped):
         return exits.DONE
     output.complain("a process of the engine could not be stopped; it is left as it is")
     sys.stdout.flush()

@@ -136,6 +136,8 @@ class Application:
         self._replaying = Replaying(services)
         self.spans: RequestSpans | None = None
         self.running = 0
+        self.cut = 0
+        """How many requests were cut off."""
         self.failure: Exception | None = None
         """Why it did not start."""
         self._buffered = 0
@@ -161,6 +163,9 @@ class Application:
                 return await self._serve(scope, receive, send, slot)
             with self.spans.request(scope):
                 return await self._serve(scope, receive, send, slot)
+        except asyncio.CancelledError:
+            self.cut += 1
+            raise
         finally:
             slot.release()
 

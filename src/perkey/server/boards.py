@@ -19,6 +19,7 @@ from perkey.server.calls import Call
 from perkey.server.refusals import Overloaded
 from perkey.server.replies import json_reply
 from perkey.server.routes import Route
+from perkey.server.services import Services
 from perkey.store.keys import BOARDS
 
 T = TypeVar("T")
@@ -129,24 +130,28 @@ async def claim(call: Call) -> Response:
     worker, wait = call.caller.author(asked.worker), min(asked.wait, MAX_WAIT_S)
     call.caller.need_key(call.params["run"])
     flow = board.claim(call.params["run"], worker, asked.lease, asked.task, wait)
+    call.services.claiming += wait > 0
     try:
-        found: Claim | None = await call.services.store.run(_awake(flow, call.services.stopping))
+        found: Claim | None = await call.services.store.run(_awake(flow, call.services))
     except LeaseHeld as held:
         held.details["retry_after"] = held.details.get("retry_after_ms", 0) / 1000
         raise
+    finally:
+        call.services.claiming -= wait > 0
     if found is None:
         return Response(status_code=204, headers={"cache-control": "no-store"})
     return json_reply(_facts(found))
 
 
-def _awake(flow: steps.Flow[T], stopping: asyncio.Event) -> steps.Flow[T]:
+def _awake(flow: steps.Flow[T], services: Services) -> steps.Flow[T]:
     """The same flow, whose pauses end with the server.  Whatever else it does is finished: a
     claim that was cut off could have landed, and nobody would know of it."""
 
     async def pause(seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await stopping.wait()
+                await services.stopping.wait()
+            services.sent_away += 1
             raise Overloaded("this server stops, and no task was free so far; ask another one")
 
     def perform(step: steps.Step) -> steps.Flow[Any]:

@@ -54,6 +54,8 @@ def _store(call: Call) -> Iterator[str]:
         yield f"perkey_events_total{_labels(event=name)} {count}"
     yield from _metric("perkey_event_streams", "gauge", "Event streams that are open.")
     yield f"perkey_event_streams {call.services.feed.streams}"
+    yield from _metric("perkey_waiting_claims", "gauge", "Claims that wait for a task.")
+    yield f"perkey_waiting_claims {call.services.claiming}"
 
 
 def _requests(meters: Meters) -> Iterator[str]:

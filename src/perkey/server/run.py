@@ -19,6 +19,7 @@ import uvicorn
 from perkey.clock import SYSTEM
 from perkey.errors import StoreUnavailable
 from perkey.server.app import Application, application
+from perkey.server.ending import Ending, Watch
 from perkey.server.heads import protocol
 from perkey.server.hosting import Processes
 from perkey.server.settings import Settings
@@ -41,9 +42,11 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: Application) -> None:
         super().__init__(config)
         self._app = app
+        self.watch = Watch(app)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then what uvicorn does; and the engine, also where nobody waits."""
+        self.watch.begin()
         self._app.stop()
         await super().shutdown(sockets)
         if self.force_exit:
@@ -89,9 +92,11 @@ def serve(
     started: Callable[[str], None],
     limits: Limits | None = None,
     processes: Processes | None = None,
+    stopped: Callable[[Ending], None] = lambda ending: None,
 ) -> bool:
     """Serve the store at ``url`` until SIGTERM or Ctrl-C; ``started`` is called with the
-    server's address once it listens.  With ``processes`` an engine runs them there.
+    server's address once it listens, ``stopped`` with what its end came to.  With
+    ``processes`` an engine runs them there.
 
     Returns when running requests have finished and the store is closed: True, or False where
     a process could not be stopped, and the program must end without waiting for it.
@@ -102,14 +107,20 @@ def serve(
         try:
             host = f"[{settings.host}]" if ":" in settings.host else settings.host
             started(f"http://{host}:{listener.getsockname()[1]}")
-            return _run(application(store, settings, processes=processes), settings, listener)
+            app = application(store, settings, processes=processes)
+            return _run(app, settings, listener, stopped)
         finally:
             store.core.close()
     finally:
         listener.close()
 
 
-def _run(app: Application, settings: Settings, listener: socket.socket) -> bool:
+def _run(
+    app: Application,
+    settings: Settings,
+    listener: socket.socket,
+    stopped: Callable[[Ending], None],
+) -> bool:
     config = uvicorn.Config(
         app,
         http=protocol(settings),
@@ -127,13 +138,17 @@ def _run(app: Application, settings: Settings, listener: socket.socket) -> bool:
     threads = ThreadPoolExecutor(thread_name_prefix=THREADS)
     loop.set_default_executor(threads)
     try:
-        loop.run_until_complete(Server(config, app).serve(sockets=[listener]))
+        server = Server(config, app)
+        loop.run_until_complete(server.serve(sockets=[listener]))
         if app.failure is not None:
             raise app.failure
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
         ended = _ended(loop)
         asyncio.set_event_loop(None)
+    ending = server.watch.end()
+    if ending is not None:
+        stopped(ending)
     return ended
 
 

@@ -36,6 +36,10 @@ class Services:
         """In-process locks that the application wants to see on the page, by a name of its own."""
         self.watching = 0
         """How many pages are open that are told of what happens."""
+        self.claiming = 0
+        """How many claims wait for a task."""
+        self.sent_away = 0
+        """How many of them were told to ask another server, when this one stopped."""
         self.stopping = asyncio.Event()
         """Set when the server was told to stop: nobody waits for anything any more."""
         self.routes: Sequence[Route] = ()
