@@ -82,9 +82,10 @@ def _state(head: Record | None) -> tuple[int, str]:
 
 
 def _conflict(moved: list[dict[str, Any]]) -> Conflict:
-    first = moved[0]
+    first, count = moved[0], len(moved)
+    many = "one of the keys has moved:" if count == 1 else f"{count} of the keys have moved,"
     return Conflict(
-        f"{len(moved)} of the keys have moved, {first['key']!r} from version {first['expected']} "
+        f"{many} {first['key']!r} from version {first['expected']} "
         f"to {first['found']}; nothing was written: read them again and redo the change",
         **first,
         moved=moved,

@@ -268,7 +268,7 @@ async def list_instances(call: Call) -> Response:
             and state in ("", each.state.value)
         )
 
-    found, after = await _page(engine, wanted, call.text("after"), limit)
+    found, after = await look_through(engine, wanted, call.text("after"), limit)
     listed = {"instances": [_facts(each) for each in found]}
     if after is None:
         return json_reply(listed)
@@ -276,7 +276,7 @@ async def list_instances(call: Call) -> Response:
     return json_reply(listed | {"next": after}, headers={"link": f'<{link}>; rel="next"'})
 
 
-async def _page(
+async def look_through(
     engine: AsyncEngine, wanted: Callable[[Handle], bool], after: str, limit: int
 ) -> tuple[list[Handle], str | None]:
     """Up to ``limit`` of those wanted, and where to go on; None where there are no more.

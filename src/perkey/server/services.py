@@ -12,7 +12,7 @@ from perkey.server.feed import Feed
 from perkey.server.hosting import Hosted
 from perkey.server.identity import Tokens
 from perkey.server.metrics import Meters
-from perkey.server.pages.pulse import Pulse
+from perkey.server.pulse import Pulse
 from perkey.server.routes import Route
 from perkey.server.settings import Settings
 from perkey.stores import AsyncStore

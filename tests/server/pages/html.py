@@ -66,7 +66,7 @@ class Page(HTMLParser):
             for name, value in element.attributes.items():
                 assert not name.startswith("on"), element
                 assert name != "style", element
-                if name in ("href", "src", "action", "hx-get"):
+                if name in ("href", "src", "action", "hx-get", "data-follows"):
                     assert value.startswith(("/", "#")), element
                     assert not value.startswith("//"), element
             if element.name == "script":

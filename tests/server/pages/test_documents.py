@@ -181,6 +181,27 @@ async def test_a_deletion_is_a_version(client: Client, docs: AsyncDocuments) -> 
     assert lines(await look(client, "/document", key="k", version=1)) == [("ann", "1", "1")]
 
 
+async def test_a_deleted_document_has_commands_that_work(
+    client: Client, docs: AsyncDocuments
+) -> None:
+    """``doc get`` and ``doc blame`` would only say that it is deleted."""
+    await docs.put("k", 1, create=True, by="ann")
+    await docs.put("k", 2, if_match=1, by="ann")
+    await docs.delete("k", by="bob")
+    for version, before in (("", 2), ("2", 2), ("1", 1)):
+        page = await look(client, "/document", key="k", **({"version": version} if version else {}))
+        told = page.commands()
+        assert [each.split(" --store")[0] for each in told[:2]] == [
+            f"perkey doc get k --at {before}",
+            "perkey doc history k",
+        ]
+        assert f"/v1/documents/k/versions/{before}" in told[2]
+        assert (await client.send("GET", f"/v1/documents/k/versions/{before}")).status == 200
+        assert len(told) == 3
+    await docs.put("k", 3, create=True)
+    assert "doc blame k" in (await look(client, "/document", key="k")).text
+
+
 async def test_long_documents_are_cut(client: Client, docs: AsyncDocuments) -> None:
     await docs.put("k", list(range(9000)), create=True)
     await docs.put("k", list(range(90_000)), if_match=1)

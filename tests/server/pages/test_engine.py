@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import pytest
 
@@ -15,6 +15,7 @@ from perkey.engine import AsyncEngine, State, message, process
 from perkey.server import identity
 from perkey.server.app import Application, application
 from perkey.server.hosting import Processes
+from perkey.server.pages import engine as pages
 from perkey.server.settings import Settings
 from tests.server.client import Answer, Client
 from tests.server.pages.html import Page, compact
@@ -145,6 +146,37 @@ async def test_an_instance_is_cancelled(app: Application) -> None:
     ended = await look(client, "/instance", id=handle.id)
     assert ended.all("dialog") == []
     assert not any("/cancel" in each.text for each in ended.all("code")), "it could only fail"
+
+
+async def test_who_sees_few_has_full_pages(
+    store: AsyncStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a token may not see takes no place on its page, and is not counted."""
+    monkeypatch.setattr(pages, "PAGE", 2)
+    token, entry = identity.make("agent", "read", ["nap"])
+    (tmp_path / "tokens.toml").write_text(entry)
+    settings = Settings(host="0.0.0.0", tokens=str(tmp_path / "tokens.toml"))
+    app = application(store, settings, processes=Processes([order, nap]))
+    agent = Client(app, cookie=f"perkey_token={token}")
+    async with alive(app):
+        engine = engine_of(app)
+        mine = set()
+        for _ in range(3):
+            mine.add((await engine.start_latest("nap")).id)
+            for _ in range(2):
+                await engine.start_latest("runs/order")
+        page = await look(agent, "/engine")
+        assert [each.text for each in page.all("dd")][:2] == ["3", "0"]
+        seen: list[str] = []
+        after = ""
+        for rows in (2, 1):
+            page = await look(agent, "/engine", **({"after": after} if after else {}))
+            links = [each for each in page.all("a") if each["href"].startswith("/ui/instance?")]
+            found = [parse_qs(each["href"].partition("?")[2])["id"][0] for each in links]
+            assert len(found) == rows
+            seen += found
+            after = found[-1]
+        assert set(seen) == mine
 
 
 async def test_who_may_press_what(store: AsyncStore, tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from perkey import AsyncDocuments, AsyncStore, Conflict
+from perkey.server import pulse
 from perkey.server.app import Application, application
-from perkey.server.pages import overview, pulse
+from perkey.server.pages import overview
 from perkey.store.record import Record
 from tests.server.client import Client
 from tests.server.pages.conftest import Guarded

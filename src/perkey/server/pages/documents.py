@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.responses import Response
 
@@ -141,7 +140,7 @@ async def show(call: Call) -> Response:
         versions=versions,
         older=versions[-1].record.version if versions and versions[-1].record.version > 1 else 0,
         tint=tint,
-        commands=_commands(call, key, wanted, head),
+        commands=_commands(call, key, wanted, head, absent=blame.value is ABSENT),
     )
 
 
@@ -174,16 +173,20 @@ def _blamed(blames: lookback.Blames, name: Key, wanted: int, head: Record) -> st
     return known
 
 
-def _commands(call: Call, key: str, wanted: int, head: Record) -> list[commands.Command]:
-    at: list[Any] = [] if wanted == head.version else ["--at", str(wanted)]
-    return [
-        commands.perkey(call, "The value", "doc", "get", key, *at),
-        commands.perkey(call, "Who wrote what", "doc", "blame", key),
-        commands.perkey(call, "All versions", "doc", "history", key),
-        commands.curl(
-            call, "The value with its tag", f"/v1/documents/{commands.segment(key)}", "-i"
-        ),
-    ]
+def _commands(
+    call: Call, key: str, wanted: int, head: Record, *, absent: bool
+) -> list[commands.Command]:
+    """What prints this version; nothing that would only say that the document is deleted."""
+    path, shown = f"/v1/documents/{commands.segment(key)}", wanted - absent
+    at = [] if shown == head.version else ["--at", str(shown)]
+    about = "The value before it" if absent else "The value"
+    history = commands.perkey(call, "All versions", "doc", "history", key)
+    found = [commands.perkey(call, about, "doc", "get", key, *at)]
+    if head.deleted:
+        version = commands.curl(call, f"{about} as JSON", f"{path}/versions/{shown}")
+        return [*found, history, version]
+    blame = commands.perkey(call, "Who wrote what", "doc", "blame", key)
+    return [*found, blame, history, commands.curl(call, "The value with its tag", path, "-i")]
 
 
 ROUTES = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from perkey.errors import Forbidden, NotFound, StillRunning
 from perkey.server.calls import Call
 from perkey.server.pages import commands, render, session
 from perkey.server.pages.tree import printed, quoted
+from perkey.server.processes import look_through
 from perkey.server.refusals import BadRequest
 from perkey.server.routes import Route
 
@@ -41,21 +43,24 @@ async def show(call: Call) -> Response:
     ]
     if engine is None:
         return render.page(call, "engine.html", here="engine", engine=None, commands=shell)
-    seen = await engine.look_through(after=call.text("after"), limit=PAGE)
-    mine = [each for each in seen if call.caller.covers(each.key)]
+    mine, following = await look_through(engine, _covered(call), call.text("after"), PAGE)
     return render.page(
         call,
         "engine.html",
         here="engine",
         engine=engine,
         actions=_actions(call, engine),
-        counts=Counter(each.state.value for each in engine.instances()),
+        counts=Counter(each.state.value for each in filter(_covered(call), engine.instances())),
         definitions=_definitions(call, engine),
         instances=mine,
-        next=seen[-1].id if len(seen) == PAGE else "",
+        next=following or "",
         after=call.text("after"),
         commands=shell,
     )
+
+
+def _covered(call: Call) -> Callable[[Handle], bool]:
+    return lambda each: call.caller.covers(each.key)
 
 
 ABOUT = {
