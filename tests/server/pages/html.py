@@ -108,7 +108,12 @@ class Page(HTMLParser):
             (button,) = (each for each in block.inside if each.name == "button")
             (code,) = (each for each in block.inside if each.name == "code")
             assert button["data-copy"] == code.text
-        return [button["data-copy"] for button in self.all("button", "copy")]
+        return [
+            button["data-copy"]
+            for block in blocks
+            for button in block.inside
+            if "copy" in button.classes
+        ]
 
 
 def compact(text: str) -> str:

@@ -336,6 +336,12 @@ def test_a_command_is_copied_or_else_selected(tab: Tab, server: PerkeyHttp) -> N
     tab.until("['Copied', 'Selected'].includes(document.querySelector('.copy').textContent)")
 
 
+def test_the_key_of_a_page_is_copied_or_else_selected(tab: Tab, server: PerkeyHttp) -> None:
+    tab.open(server.url + PAGES["document"])
+    tab.click(".head .copy")
+    tab.until("['Copied', 'Selected'].includes(document.querySelector('.head .copy').textContent)")
+
+
 def test_the_engine_is_paused_only_after_a_question(tab: Tab, server: PerkeyHttp) -> None:
     def state() -> str:
         return str(seeds.get(server.url, "/v1/engine")["state"])

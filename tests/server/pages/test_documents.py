@@ -43,7 +43,7 @@ async def test_an_empty_store_teaches(client: Client) -> None:
     assert "There are no documents yet" in page.text
     assert page.one("pre").text.splitlines()[0] == "export PERKEY_STORE=http://localhost"
     assert "perkey doc put report" in page.one("pre").text
-    assert page.commands() == ["perkey doc list '' --store http://localhost"]
+    assert page.commands() == ["perkey doc list --store http://localhost"]
 
 
 async def test_search_by_prefix_page_by_page(client: Client, docs: AsyncDocuments) -> None:
@@ -179,6 +179,36 @@ async def test_a_deletion_is_a_version(client: Client, docs: AsyncDocuments) -> 
     assert "This version is a deletion" in page.text
     assert "deleted" in page.all("li")[0].text
     assert lines(await look(client, "/document", key="k", version=1)) == [("ann", "1", "1")]
+
+
+async def test_a_long_key_is_shown_without_its_middle_and_copied_whole(
+    client: Client, docs: AsyncDocuments
+) -> None:
+    """Keys differ in their ends; what is copied or hovered over is the whole of them."""
+    keys = [f"customers/{'x' * 300}/{n}" for n in (1, 2)]
+    for key in keys:
+        await docs.put(key, 1, create=True, by="a" * 100)
+    page = await look(client, "/documents")
+    assert [each.text for each in page.all("a") if "…" in each.text] == [
+        f"customers/{'x' * 54}…{'x' * 30}/{n}" for n in (1, 2)
+    ]
+    titles = [each.attributes.get("title", "") for each in page.all("span")]
+    assert [each for each in titles if each.startswith("customers/")] == keys
+    assert "a" * 100 not in page.text
+    shown = await look(client, "/document", key=keys[0])
+    assert shown.one("h1").text == keys[0]
+    assert keys[0] in [each["data-copy"] for each in shown.all("button", "copy")]
+
+
+async def test_one_version_has_nothing_to_be_compared_with(
+    client: Client, docs: AsyncDocuments
+) -> None:
+    await docs.put("k", 1, create=True)
+    page = await look(client, "/document", key="k")
+    assert page.all("input", "") == [each for each in page.all("input") if each["name"] == "key"]
+    await docs.put("k", 2, if_match=1)
+    page = await look(client, "/document", key="k")
+    assert len([each for each in page.all("input") if each["type"] == "radio"]) == 4
 
 
 async def test_a_deleted_document_has_commands_that_work(

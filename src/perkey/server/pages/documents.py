@@ -100,7 +100,7 @@ async def search(call: Call) -> Response:
         next=found[-1].key[2:] if more else "",
         is_stale=is_stale,
         export=commands.export(call),
-        commands=[commands.perkey(call, "The same list", "doc", "list", prefix)],
+        commands=[commands.perkey(call, "The same list", "doc", "list", *filter(None, [prefix]))],
     )
 
 

@@ -60,7 +60,7 @@ async def accounts(call: Call) -> Response:
         books=await _books(call, found, whole=whole),
         export=commands.export(call),
         commands=[
-            commands.perkey(call, "The same list", "ledger", "accounts", prefix),
+            commands.perkey(call, "The same list", "ledger", "accounts", *filter(None, [prefix])),
             commands.perkey(call, "Recompute every balance", "ledger", "verify"),
         ],
     )

@@ -101,6 +101,7 @@ async def _health(call: Call) -> dict[str, Any]:
     return {
         "ready": services.ready,
         "backend": found["backend"],
+        "durability": services.store.core.backend.durability,
         "answer_ms": (services.clock.monotonic() - began) * 1000,
         "waiting": found["waiting"],
         "largest_batch": found["largest_batch"],

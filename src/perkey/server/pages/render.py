@@ -77,6 +77,7 @@ def environment() -> Environment:
     made.filters["money"] = decimal
     made.filters["count"] = count
     made.filters["duration"] = duration
+    made.filters["short"] = short
     return made
 
 
@@ -90,6 +91,11 @@ def size(octets: int) -> str:
 def count(number: int, one: str, many: str = "") -> str:
     """``1 task``, ``2 tasks``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def short(text: str, most: int = 96) -> str:
+    """Long text without its middle: keys differ in their ends."""
+    return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[-(most // 3) :]}"
 
 
 def duration(seconds: float) -> str:

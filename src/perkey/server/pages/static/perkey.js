@@ -37,7 +37,7 @@
     const now = Date.now();
     for (const time of document.querySelectorAll("time[data-ago]")) {
       const at = time.dateTime;
-      if (!time.title) time.title = at;
+      if (!time.title) time.title = `${new Date(at).toLocaleString()} here, ${at}`;
       const text = ago((now - Date.parse(at)) / 1000);
       if (text) tell(time, text);
     }
@@ -59,7 +59,7 @@
       tell(button, "Copied");
     } catch {
       const range = document.createRange();
-      range.selectNodeContents(button.parentElement.querySelector("code"));
+      range.selectNodeContents(button.parentElement.querySelector("code, .key"));
       getSelection().removeAllRanges();
       getSelection().addRange(range);
       tell(button, "Selected");
