@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import perkey
-from benchmarks.hand.far_loops import S3, DynamoDB, Http
+from benchmarks.hand.far_loops import S3, Azure, DynamoDB, Gcs, Http
 from benchmarks.hand.loops import LOOPS as NEAR_LOOPS
 from benchmarks.hand.loops import Loop, pause
 from benchmarks.hand.transfers import Transfers
@@ -37,6 +37,8 @@ ACCOUNTS = 200
 LOOPS: dict[str, Callable[[str, bytes], Loop]] = {
     **NEAR_LOOPS,
     "objects": S3,
+    "gcs": Gcs,
+    "azure": Azure,
     "dynamodb": DynamoDB,
     "http": Http,
 }
@@ -261,13 +263,20 @@ def transfers() -> None:
     show_processor("the same, by processor time", pairs, "")
 
 
+def at_hand(name: str) -> bool:
+    """Whether there is a server for it: Azurite is not in every place (``tools/azurite.sh``)."""
+    from tests.servers import azure
+
+    return name != "azure" or azure.installed()
+
+
 def main(names: list[str]) -> int:
     """Run the comparisons of these stores, or of all, and print them."""
     print(
         f"{'':<34}{'perkey':>11}{'by hand':>11}{'ratio':>8}  {'fair':>8}{'by hand':>10}"
         f"{'lost':>7}{'hand':>7}"
     )
-    for name in names or [*LOOPS]:
+    for name in names or [*filter(at_hand, LOOPS)]:
         for callers in (1, CALLERS):
             update(name, callers)
         if name == "postgres":

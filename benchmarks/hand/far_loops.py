@@ -1,11 +1,13 @@
-"""The hand-written loops over HTTP: S3 and DynamoDB with boto3, a perkey server with the standard
-library.  Each keeps a history, too, and sends nothing twice behind its caller's back."""
+"""The hand-written loops over HTTP: S3 and DynamoDB with boto3, Azure with obstore, Google and a
+perkey server with the standard library.  Each keeps a history, too, and sends nothing twice behind
+its caller's back."""
 
 from __future__ import annotations
 
 import http.client
+import json
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from benchmarks.hand.loops import changed
 
@@ -151,3 +153,82 @@ class Http:
 
     def close(self) -> None:
         self.connection.close()
+
+
+class Gcs:
+    """Google's JSON interface over ``http.client``: a generation, and ``ifGenerationMatch``.
+
+    No library: google-cloud-storage sends again by itself, and what obstore sends is not served
+    by the program that plays Google here.
+    """
+
+    def __init__(self, url: str, first: bytes) -> None:
+        _, _, self.bucket, options = _parts(url)
+        place = urlsplit(options["endpoint"])
+        self.connection = http.client.HTTPConnection(place.hostname or "", place.port)
+        self._put("hand/k", first, "0")
+
+    def _put(self, name: str, body: bytes, generation: str | None = None) -> bool:
+        about = json.dumps({"name": name}).encode()
+        parts = [(b"application/json", about), (b"application/octet-stream", body)]
+        sent = b"".join(b"--_\r\ncontent-type: %b\r\n\r\n%b\r\n" % part for part in parts)
+        condition = "" if generation is None else f"&ifGenerationMatch={generation}"
+        self.connection.request(
+            "POST",
+            f"/upload/storage/v1/b/{self.bucket}/o?uploadType=multipart{condition}",
+            sent + b"--_--\r\n",
+            {"content-type": "multipart/related; boundary=_"},
+        )
+        answer = self.connection.getresponse()
+        said = answer.read()
+        if answer.status not in (200, 412):
+            raise RuntimeError(f"{answer.status}: {said[:200]!r}")
+        return answer.status == 200
+
+    def step(self) -> bool:
+        self.connection.request("GET", f"/storage/v1/b/{self.bucket}/o/hand%2Fk?alt=media")
+        answer = self.connection.getresponse()
+        generation, body = answer.headers["x-goog-generation"], answer.read()
+        self._put(f"hand/history/{generation}", body)
+        return self._put("hand/k", changed(body), generation)
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class Azure:
+    """obstore on a blob, each request sent once: its ETag, and the old one kept beside it."""
+
+    def __init__(self, url: str, first: bytes) -> None:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+        from obstore.store import AzureStore
+
+        account, key, container, options = _parts(url)
+        self.obstore, self.refused = obstore, PreconditionError
+        self.store = AzureStore(
+            container,
+            account_name=account,
+            account_key=unquote(key),
+            endpoint=f"{options['endpoint']}/{account}",
+            client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
+        )
+        try:
+            obstore.put(self.store, "hand/k", first, mode="create")
+        except AlreadyExistsError:
+            pass
+
+    def step(self) -> bool:
+        found = self.obstore.get(self.store, "hand/k")
+        tag, body = str(found.meta["e_tag"]), bytes(found.bytes())
+        kept = tag.strip('"')
+        self.obstore.put(self.store, f"hand/history/{kept}", body)
+        try:
+            self.obstore.put(self.store, "hand/k", changed(body), mode={"e_tag": tag})
+        except self.refused:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Nothing to give back."""

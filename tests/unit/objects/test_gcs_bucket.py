@@ -100,6 +100,7 @@ def test_where_there_were_too_many_requests_it_is_asked_again(rig: Rig, status: 
     rig.server.give(200, b"{}")
     assert rig.bucket.put("a", b"data", "17")
     assert len(rig.clock.slept) == 2
+    assert (sum(rig.clock.slept) >= 2 * http_bucket.TOO_OFTEN_S) == (status == 429)
     assert len({each.path for each in rig.server.asked}) == 1
 
 

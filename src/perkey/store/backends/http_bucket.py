@@ -23,6 +23,9 @@ W = TypeVar("W", bound=Wire)
 
 ASKED_AGAIN = 5
 """How often a request is sent again that the store refused because it was busy."""
+TOO_OFTEN_S = 1.0
+"""How long an object is left alone, give or take half, whose store says that it was written too
+often: Google takes about one write a second."""
 BUSY = {429, 503}
 """Nothing was wrong with the question: a read may be asked again a little later."""
 
@@ -163,12 +166,18 @@ class HttpBucket(ABC, Generic[W]):
                 case Fate.LOST:
                     return False
                 case Fate.BUSY:
-                    self._clock.sleep(backoff(attempt, self._limits, self._clock.random()))
+                    self._clock.sleep(self._pause(answer, attempt))
                 case Fate.REFUSED:
                     raise NothingDone(self._refusal(answer, condition))
                 case Fate.UNKNOWN:
                     raise StoreUnavailable(self._said(answer))
         return False
+
+    def _pause(self, answer: Answer, attempt: int) -> float:
+        chance = self._clock.random()
+        if answer.status == 429:
+            return TOO_OFTEN_S * (0.5 + chance)
+        return backoff(attempt, self._limits, chance)
 
     def _refusal(self, answer: Answer, condition: str | None) -> str:
         if condition and self._no_object(answer):
