@@ -102,7 +102,7 @@ class World:
         for side in self.sides:
             side.backend._known.told(self.server.now)
             for key in (A, B):
-                side.backend._known._put(key, self.server.rows[key])
+                side.backend._known._heads[key] = self.server.rows[key]
         return self
 
     def arrive(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import astuple
 from psycopg.pq.abc import PGresult
 
 from perkey.store.backends.postgres_arrays import bigints, byteas, texts
@@ -173,16 +174,19 @@ def _columns(
         writes = [*writes, *(Record(key, 0, None) for key in missing)]
         kinds += [NEW] * len(missing)
         before += [0] * len(missing)
+    keys, versions, bodies, authors, times, ops, earlier, fences, bases = zip(
+        *map(astuple, writes), strict=True
+    )
     return [
-        byteas([record.key.encode() for record in writes]),
-        bigints([record.version for record in writes]),
-        byteas([record.body for record in writes]),
-        byteas([record.by.encode() for record in writes]),
-        bigints([record.at for record in writes]),
-        texts([record.op for record in writes]),
-        texts([record.ops for record in writes]),
-        bigints([record.fence for record in writes]),
-        bigints([record.base for record in writes]),
+        byteas(map(str.encode, keys)),
+        bigints(versions),
+        byteas(bodies),
+        byteas(map(str.encode, authors)),
+        bigints(times),
+        texts(ops),
+        texts(earlier),
+        bigints(fences),
+        bigints(bases),
         bigints(kinds),
         bigints(before),
     ]

@@ -13,9 +13,10 @@ from perkey.clock import Clock
 from perkey.store.evaluate import Batch, Heads, Unit
 from perkey.store.keys import Key
 from perkey.store.record import Record
+from perkey.store.transaction import Transaction
 
-ROOM = 8 * 1024 * 1024
-"""How many bytes of records are remembered."""
+ROOM = 16 * 1024 * 1024
+"""After how many bytes of records all are forgotten."""
 OVERHEAD = 512
 """What a record takes besides its body, in bytes; an estimate."""
 AGE_S = 10.0
@@ -36,7 +37,7 @@ class Known:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._heads: OrderedDict[Key, Record] = OrderedDict()
+        self._heads: dict[Key, Record] = {}
         self._room = ROOM
         self._wary: OrderedDict[Key, int] = OrderedDict()
         self._told: tuple[float, int] | None = None
@@ -72,29 +73,38 @@ class Known:
         """
         heads: Heads = {}
         complete = True
+        known, wary = self._heads, self._wary
         with self._lock:
             for transaction in batch.transactions:
-                receipt = transaction.claim.key if transaction.claim is not None else None
                 for key in transaction.keys:
                     if key in heads:
                         continue
-                    head = heads[key] = self._pop(key)
-                    if head is None and (
-                        key in self._wary or not (transaction.foreseen or key == receipt)
-                    ):
+                    head = heads[key] = known.pop(key, None)
+                    if head is None and (key in wary or not _likely_new(key, transaction)):
                         complete = False
             now = self._carried()
         return (heads, now) if complete and now is not None else None
 
     def keep(self, heads: Heads, unit: Unit) -> None:
         """Remember ``heads`` as ``unit``, which has landed over them, left them behind."""
+        known = self._heads
         with self._lock:
-            after = dict(heads)
-            after.update((Key(record.key), record) for record in unit.writes)
-            for key, record in after.items():
-                self._put(key, record)
-            while self._room < 0:
-                self._pop(next(iter(self._heads)))
+            for record in unit.writes:
+                if record.key in heads:
+                    heads[record.key] = record  # type: ignore[index]  # its hash is its text's
+                else:  # appended
+                    known.pop(record.key, None)  # type: ignore[call-overload]
+            for key, head in heads.items():
+                if self._wary and self._watched(key):
+                    continue
+                if head is None:
+                    known.pop(key, None)
+                else:
+                    known[key] = head
+                    self._room -= OVERHEAD + len(head.body or b"")
+            if self._room < 0:
+                known.clear()
+                self._room = ROOM
 
     def differed(self, guessed: Heads, found: Heads) -> None:
         """Whose guess was wrong is looked at for a while."""
@@ -105,28 +115,22 @@ class Known:
             while len(self._wary) > WARIEST:
                 self._wary.popitem(last=False)
 
-    def _pop(self, key: Key) -> Record | None:
-        record = self._heads.pop(key, None)
-        if record is not None:
-            self._room += _size(record)
-        return record
-
-    def _put(self, key: Key, record: Record | None) -> None:
-        self._pop(key)
-        left = self._wary.get(key, 0)
+    def _watched(self, key: Key) -> bool:
+        """Whether this key, which is being committed, is looked at the next time."""
+        left = self._wary.pop(key, 0)
         if left > 1:
             self._wary[key] = left - 1
-        elif left:
-            del self._wary[key]
-        elif record is not None:
-            self._heads[key] = record
-            self._room -= _size(record)
+        if left:
+            self._heads.pop(key, None)
+        return left > 0
+
+
+def _likely_new(key: Key, transaction: Transaction) -> bool:
+    """Whether a key of which nothing is known has most likely never been written."""
+    claim = transaction.claim
+    return transaction.foreseen or (claim is not None and claim.key == key)
 
 
 def _name(head: Record | None) -> tuple[str, int]:
     """What tells a head from every other one of its key."""
     return ("", 0) if head is None else (head.op, head.version)
-
-
-def _size(record: Record) -> int:
-    return OVERHEAD + len(record.body or b"")
