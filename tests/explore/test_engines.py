@@ -15,6 +15,7 @@ from perkey.engine.dispatch import Dispatcher, Published
 from perkey.engine.journal import Journal
 from perkey.engine.mail import Mail
 from perkey.engine.records import Stored, encode, instance_key, parts_of, place, stored_of
+from perkey.engine.rounds import Alone, Asked, Together
 from perkey.engine.segments import Segment, Segments
 from perkey.errors import LeaseLost
 from perkey.store.keys import Key
@@ -190,26 +191,81 @@ def test_a_start_whose_caller_goes_away_runs_if_it_was_committed() -> None:
     check(two, [cancelled_publish], runs_or_is_not_there, cancellations=1).assert_holds()
 
 
+async def slow_replies() -> World:
+    """What was committed is answered later: whoever asked may go away in between."""
+    world = await two()
+    journal = world.engines[0]._journal
+    assert journal is not None
+    original = journal._rounds.submit
+
+    async def late(*args: Any) -> Any:
+        outcome = await original(*args)
+        await step("the answer is on its way", error=None)
+        return outcome
+
+    journal._rounds.submit = late
+    return world
+
+
+def check_left() -> Any:
+    return check(slow_replies, [cancelled_publish], runs_or_is_not_there, cancellations=1)
+
+
+def test_a_start_that_was_committed_runs_whoever_left_before_the_answer() -> None:
+    check_left().assert_holds()
+
+
 def test_a_start_that_nobody_adopts_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(self: Journal, instance: Any) -> bool:
-        return False
+    monkeypatch.setattr(Alone, "leave", lambda self, told: None)
+    check_left().assert_fails("check")
 
-    async def lands(world: World) -> str:
-        start = world.engines[0]._runner._journal
-        assert start is not None
-        original = start.start
 
-        async def late(*args: Any) -> Any:
-            answer = await original(*args)
-            await step("the answer is on its way", error=None)
-            return answer
+async def crowded() -> World:
+    """The engine has just answered several at once, so it waits for more to come."""
+    world = await two()
+    journal = world.engines[0]._journal
+    assert journal is not None
+    journal._rounds._crowd = True
+    return world
 
-        start.start = late  # type: ignore[method-assign]
-        return await cancelled_publish(world)
 
-    check(two, [lands], runs_or_is_not_there, cancellations=1).assert_holds()
-    monkeypatch.setattr(Journal, "landed", never)
-    check(two, [lands], runs_or_is_not_there, cancellations=1).assert_fails("check")
+async def cancelled_start(world: World) -> str:
+    try:
+        handle = await world.engines[0].start_latest("order", idempotency_key="k")
+    except asyncio.CancelledError:
+        return "cancelled"
+    return handle.id
+
+
+def one_runs(world: World, ended: Any) -> None:
+    runs_or_is_not_there(world, ended)
+    ids = {each.id for each in world.instances()}
+    assert len(ids) == 1
+    assert set(ended.results) <= {"cancelled", None, *ids}
+
+
+def check_round(**budgets: Any) -> Any:
+    callers = [cancelled_start] * 3
+    return check(crowded, callers, one_runs, cancellations=1, mode="random", runs=200, **budgets)
+
+
+def test_of_starts_that_share_a_transaction_none_is_left_behind() -> None:
+    check_round().assert_nothing_found()
+
+
+def test_starts_of_one_round_that_forget_who_left_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Asked, "leave", lambda self, told: None)
+    check_round().assert_fails("check")
+
+
+def test_starts_of_one_round_that_are_told_another_ones_answer_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = Together.__call__
+    monkeypatch.setattr(Together, "__call__", lambda self, tx: original(self, tx)[::-1])
+    check_round().assert_fails()
 
 
 async def expire_and_take_over(world: World) -> str:

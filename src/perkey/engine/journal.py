@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from perkey.engine.changes import Begin, End, passed_on
+from perkey.engine.changes import Begin, End, Riding, passed_on
 from perkey.engine.instances import Instance, InstanceState
 from perkey.engine.records import (
     INSTANCES,
@@ -28,6 +28,7 @@ from perkey.engine.records import (
     versions_of,
 )
 from perkey.engine.registry import Registration
+from perkey.engine.rounds import Alone, Asked, Rounds
 from perkey.engine.segments import Segments, instances_of, is_segment
 from perkey.errors import InvalidState, PerkeyError
 from perkey.flows import steps
@@ -60,7 +61,10 @@ class Journal:
         self._lease = place("e", owner)
         self._mine = place("r", owner)
         self._fence: Fence | None = None
+        self.keeps_lease = False
+        """Whether each commit also renews the lease, where that is due."""
         self.segments = Segments(store.core.clock, self._mine)
+        self._rounds = Rounds(self._commit, store.backend.atomic_keys)
 
     # -------------------------------------------------------------------------- the store
 
@@ -74,11 +78,14 @@ class Journal:
     def _commit(
         self, keys: set[Key], fn: Callable[[Tx], Any], fenced: bool = True
     ) -> Coroutine[Any, Any, Outcome]:
+        """To be awaited."""
         fence = self._fence if fenced else None
         if fence is not None:
             keys.add(fence.lease)
         elif fenced:
             raise InvalidState("this engine does not hold its lease; run() takes it")
+        if fence is not None and self.keeps_lease:
+            fn = Riding(fn, self._lease, self._lease_ms)
         step = steps.Transact(tuple(sorted(keys)), fn, self.owner, fence=fence)
         return self._store.run_step(step)
 
@@ -121,6 +128,7 @@ class Journal:
 
         token = await self.commit([self._lease], take, fenced=False)
         self._fence = Fence(self._lease, token)
+        self.keeps_lease = True
 
     async def renew_lease(self) -> None:
         """Hold it for another term; ``LeaseLost`` if it ran out."""
@@ -134,6 +142,7 @@ class Journal:
 
     async def give_lease(self) -> None:
         """Let others take over at once what this engine still owns."""
+        self.keeps_lease = False
         fence = self._fence
         if fence is None:
             return
@@ -196,11 +205,11 @@ class Journal:
         registration: Registration,
         uniques: dict[str, tuple[str, ...]],
         tick: Tick | None = None,
-    ) -> Coroutine[Any, Any, Outcome]:
+    ) -> Asked | Alone:
         """Write a new instance, unless one of ``uniques`` names an earlier one; to be awaited.
 
-        ``uniques``: kind -> parts, such as ``{"s": (process, idempotency key)}``.  The outcome's
-        result is the id of the instance, the kind that named it, empty if it is new, and the
+        ``uniques``: kind -> parts, such as ``{"s": (process, idempotency key)}``.  The result is
+        the id of the instance, the kind that named it, empty if it is new, and the
         store's time.  With ``tick``, only if no engine has fired it or a later one: ``t`` says
         that one has.
         """
@@ -214,7 +223,7 @@ class Journal:
             keys.add(timer)
         if noted is not None:
             keys.add(noted)
-        return self._commit(keys, Begin(record, noted, stored, marks, timer, due))
+        return self._rounds.ask(keys, Begin(record, noted, stored, marks, timer, due))
 
     def began(self, instance: Instance) -> None:
         """Its start is on the store, and so is the record of its segment."""
@@ -250,10 +259,10 @@ class Journal:
 
     def finish(
         self, instance: Instance, state: InstanceState, result: Any, error: str
-    ) -> Coroutine[Any, Any, Outcome]:
+    ) -> Asked | Alone:
         """Write how an instance ended, and free its correlation key, in one commit; to be awaited.
 
-        The outcome's result is the names of the messages that it never received.  May be
+        The result is the names of the messages that it never received.  May be
         repeated.
         """
         record = instance_key(instance.id)
@@ -264,7 +273,7 @@ class Journal:
             held += (place("k", instance.key, instance.correlation),)
         boxes = tuple(place("b", name, instance.address) for name in instance.boxes)
         end = End(instance.id, self.owner, record, held, boxes, state.value, result, error)
-        return self._commit({record, *held, *boxes}, end)
+        return self._rounds.ask({record, *held, *boxes}, end)
 
     async def load(self, instance_id: str) -> Stored | None:
         """An instance's record."""

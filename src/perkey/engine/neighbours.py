@@ -59,6 +59,7 @@ class Neighbours:
     def stop(self) -> None:
         """Look no more, also where a cancellation came too late to be heard."""
         self._stopped = True
+        self._journal.keeps_lease = False
         for task in self._tasks:
             task.cancel()
 

@@ -213,7 +213,7 @@ class Runner:
             try:
                 if again:
                     await asyncio.sleep(RETRY_S)
-                unread = (await self._journal.finish(instance, state, result, error)).result
+                unread = await self._journal.finish(instance, state, result, error)
                 self._journal.ended(instance)
                 break
             except asyncio.CancelledError:

@@ -7,6 +7,7 @@ commit of the journal, and only an instance that is in there is tracked and runs
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perkey.engine.guarded import outside
@@ -15,6 +16,7 @@ from perkey.engine.instances import Delivered, Instance, Mark
 from perkey.engine.journal import Journal, Tick
 from perkey.engine.lifecycle import State
 from perkey.engine.registry import Version
+from perkey.engine.rounds import Answer
 from perkey.engine.runner import Runner
 from perkey.errors import InvalidState, OutcomeUnknown, PerkeyError
 from perkey.store import codec
@@ -107,17 +109,17 @@ class Starts:
         else:
             runner.starting += 1
             try:
-                written = await journal.start(instance, receipt, _uniques(instance, mark), tick)
-            except (asyncio.CancelledError, OutcomeUnknown):
+                written = journal.start(instance, receipt, _uniques(instance, mark), tick)
+                name, kind, instance.started_ms = await written
+            except asyncio.CancelledError:
                 # It may be committed all the same, and then nobody but this engine would run it.
-                self._aside(journal, instance, version)
+                written.leave(partial(self._left, journal, instance, version))
                 raise
-            except BaseException:
-                journal.ended(instance)
+            except Exception as error:
+                self._left(journal, instance, version, (None, error))
                 raise
             finally:
                 runner.starting -= 1
-            name, kind, instance.started_ms = written.result
             if kind:
                 journal.ended(instance)
                 return Begun(name, kind, await runner.known(name) if kind == "s" else None)
@@ -135,6 +137,18 @@ class Starts:
         if earlier is None and (mark is not None or instance.correlation is not None):
             local.began(instance, mark)
         return earlier
+
+    def _left(self, journal: Journal, instance: Instance, version: Version, answer: Answer) -> None:
+        """What became of a start that nobody waits for, or whose reply was lost."""
+        result, error = answer
+        if isinstance(error, OutcomeUnknown):
+            self._aside(journal, instance, version)
+        elif error is not None or result[1]:
+            journal.ended(instance)
+        else:
+            instance.started_ms = result[2]
+            journal.began(instance)
+            self._runner.begin(instance, version)
 
     def _aside(self, journal: Journal, instance: Instance, version: Version) -> None:
         adopting = self._adopt(journal, instance, version)
