@@ -40,6 +40,15 @@ def interval_ms(text: str | float) -> int:
     return round(seconds * 1000)
 
 
+def interval_text(ms: int) -> str:
+    """The shortest text that ``interval_ms`` reads as so many milliseconds: ``5m``, ``500ms``."""
+    for unit in ("d", "h", "m", "s"):
+        count, rest = divmod(ms, round(_UNITS[unit] * 1000))
+        if count and not rest:
+            return f"{count}{unit}"
+    return f"{ms}ms"
+
+
 class Cron:
     """A parsed cron expression."""
 

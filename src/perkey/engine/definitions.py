@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from perkey.engine.cron import Cron, interval_ms
+from perkey.engine.cron import Cron, interval_ms, interval_text
 from perkey.errors import UsageError
 from perkey.store.keys import check_name
 
@@ -85,6 +85,12 @@ class At:
 
 Start = Message | Signal | Every | At
 Timer = Every | At
+
+
+def spoken(trigger: str) -> str:
+    """A trigger as people say it: ``every 5m`` for ``every:300000``; the others as they are."""
+    kind, _, ms = trigger.partition(":")
+    return f"every {interval_text(int(ms))}" if kind == "every" else trigger
 
 
 def message(name: str, key: str | Callable[[Any], Any] | None = None) -> Message:

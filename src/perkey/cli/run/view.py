@@ -12,6 +12,7 @@ from rich.text import Text
 
 from perkey.cli import output
 from perkey.engine import AsyncEngine, Fact, Handle, InstanceState
+from perkey.engine.definitions import spoken
 
 STYLES = {
     "running": "cyan",
@@ -126,7 +127,7 @@ def _processes(engine: AsyncEngine, known: list[Handle]) -> Table:
         registered = [each.version for each in engine.registrations(key)]
         busy = [each.version for each in known if each.key == key]
         for version in sorted({*registered, *busy}):
-            opened = [e.trigger for e in latest if (e.key, e.version) == (key, version)]
+            opened = [spoken(e.trigger) for e in latest if (e.key, e.version) == (key, version)]
             newest = max(registered, default=0)
             by_hand = "by hand" if version == newest else "-"
             grid.add_row(
