@@ -92,6 +92,7 @@ def both_are_carried(world: World, ended: Any) -> None:
 BOTH = [partial(publish, engine=0, n=1), partial(publish, engine=1, n=2)]
 
 
+@pytest.mark.timeout(900)  # 40 s of processor time, which a busy machine may take long to give
 def test_two_engines_that_start_one_key_at_once_lose_no_message() -> None:
     check(two, BOTH, both_are_carried).assert_holds()
 
