@@ -264,7 +264,10 @@ def test_where_a_url_leads(
     url: str, emulator: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)
-    assert GcsBucket(parse(url), Limits(), ManualClock()).place == place
+    bucket = GcsBucket(parse(url), Limits(), ManualClock())
+    assert bucket.place == place
+    # What only Google's own store does is said of that alone.
+    assert ("pace" in bucket.describe()) == place.startswith("storage.googleapis.com/")
 
 
 @pytest.mark.parametrize(

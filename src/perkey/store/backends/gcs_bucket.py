@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from hashlib import md5
 from typing import Any
+from urllib.parse import urlsplit
 
 from perkey.clock import Clock
 from perkey.errors import StoreUnavailable, UsageError
 from perkey.store.backends.bucket import MISSING
-from perkey.store.backends.gcs_wire import Wire
+from perkey.store.backends.gcs_wire import ENDPOINT, Wire
 from perkey.store.backends.http_bucket import Asked, HttpBucket, Listed
 from perkey.store.backends.wire import Answer, quoted
 from perkey.store.limits import Limits
@@ -112,6 +114,11 @@ class GcsBucket(HttpBucket[Wire]):
 
     def _no_bucket(self, answer: Answer) -> bool:
         return answer.status == 404
+
+    def _facts(self) -> Mapping[str, str]:
+        if not self.place.startswith(urlsplit(ENDPOINT).netloc):
+            return {}
+        return {"pace": "Google takes about one write of one object a second"}
 
 
 def _wire(location: Location, limits: Limits, clock: Clock) -> Wire:
