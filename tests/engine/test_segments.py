@@ -10,7 +10,15 @@ import pytest
 
 import perkey
 from perkey import LeaseLost, OutcomeUnknown, StoreUnavailable
-from perkey.engine import AsyncEngine, EngineLimits, Handle, InstanceState, message, segments
+from perkey.engine import (
+    AsyncEngine,
+    EngineLimits,
+    Handle,
+    InstanceState,
+    message,
+    neighbours,
+    segments,
+)
 from perkey.engine.contexts import Context
 from perkey.engine.journal import Journal
 from perkey.engine.neighbours import Neighbours
@@ -26,10 +34,10 @@ LONG = EngineLimits(lease_s=1e6)
 
 
 def parts(engine: AsyncEngine) -> tuple[Journal, Neighbours]:
-    journal, neighbours = engine._journal, engine._runner.neighbours
+    journal, looks = engine._journal, engine._runner.neighbours
     assert journal is not None
-    assert neighbours is not None
-    return journal, neighbours
+    assert looks is not None
+    return journal, looks
 
 
 async def started(store: AsyncStore, body: Any = quick, *starts: Any) -> AsyncEngine:
@@ -228,12 +236,12 @@ async def test_of_a_dead_engines_segments_what_runs_is_taken_over_and_the_rest_f
         await die(one)
         clock.advance(LONG.lease_s + 1)
         two = await started(store, body)
-        neighbours = parts(two)[1]
-        await neighbours.recover()
+        looks = parts(two)[1]
+        await looks.recover()
         assert {each.id for each in two.instances()} == running
         assert len(await noted(two)) == 3 + len(running)
         for _ in range(2):  # what is over, then the engine itself
-            await neighbours.recover()
+            await looks.recover()
         assert sorted(await noted(two)) == sorted(running)
         (lease,) = await parts(two)[0].scan(f"{ENGINE}e/", 9)
         assert parts_of(lease.key) == [two.id]
@@ -272,6 +280,23 @@ async def test_only_so_many_orphans_are_named_at_once(monkeypatch: pytest.Monkey
         journal = parts(two)[0]
         assert await journal.orphans(4) == [(one.id, each) for each in ids[:4]]
         assert await journal.orphans(99) == [(one.id, each) for each in ids]
+        await two.shutdown(60)
+
+
+async def test_more_orphans_than_one_look_takes_do_not_wait_for_the_next_term(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(neighbours, "RECOVER", 2)
+    clock = VirtualClock()
+    async with await perkey.aopen("memory://", clock=clock) as store:
+        one = await started(store, waits)
+        ids = {(await one.start_latest("order")).id for _ in range(7)}
+        await die(one)
+        clock.advance(LONG.lease_s + 1)
+        two = AsyncEngine(store, limits=LONG)  # its looks are days apart
+        await two.register_process(order(waits))
+        await two.run()
+        await until(lambda: {each.id for each in two.instances()} == ids)
         await two.shutdown(60)
 
 

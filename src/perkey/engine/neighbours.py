@@ -88,9 +88,9 @@ class Neighbours:
                 await self.hear()
                 await self._journal.drop_spent()
                 if clock.monotonic() >= recover_at:
-                    await self.recover()
+                    more = await self.recover()
                     await self._tidier.look()
-                    recover_at = clock.monotonic() + every_s
+                    recover_at = clock.monotonic() + (0 if more else every_s)
             except (LeaseLost, StoreClosed):
                 return  # whoever renews the lease finds out, and says so
             except PerkeyError as trouble:
@@ -110,15 +110,19 @@ class Neighbours:
 
     # --------------------------------------------------------------------------- recovery
 
-    async def recover(self) -> None:
-        """Take over instances whose engine is gone, and go on with them."""
+    async def recover(self) -> bool:
+        """Take over instances whose engine is gone, and go on with them; whether there is more
+        than one look takes."""
         engine = self._runner.engine
         if engine.state is not State.STARTED or engine.draining:
-            return
+            return False
+        taken = 0
         for owner, instance_id in await self._journal.orphans(RECOVER):
             stored = await self._journal.take_over(owner, instance_id)
             if stored is not None:
+                taken += 1
                 await self._go_on(stored)
+        return taken == RECOVER
 
     async def _go_on(self, stored: Stored) -> None:
         instance = thaw(stored)
