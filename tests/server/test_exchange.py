@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import uvicorn
 from starlette.responses import Response
+from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
 
 from perkey import AsyncStore
+from perkey.server import exchange
 from perkey.server.app import _send, application
 from perkey.server.exchange import Exchange, offered
 from perkey.server.heads import Guarded, protocol
@@ -145,6 +148,35 @@ async def test_what_says_how_long_it_is_or_how_to_go_on_goes_the_long_way(
 ) -> None:
     app = App(with_header(*header), short=True)
     assert await exchanged(app, GET) == await exchanged(App(with_header(*header), short=False), GET)
+    assert app.messages == 2
+
+
+@pytest.mark.parametrize("name", [*exchange.NEEDED])
+@pytest.mark.parametrize("instead", [None, "of another kind"])
+async def test_another_uvicorn_is_spoken_to_in_messages(
+    monkeypatch: pytest.MonkeyPatch, name: str, instead: str | None
+) -> None:
+    """One whose requests lack a part, or have it otherwise, serves all the same."""
+    make = httptools_impl.RequestResponseCycle.__init__
+    whole = App(json_reply({"a": 1}), short=True)
+    expected = await exchanged(whole, GET)
+    assert whole.messages == 0
+
+    class Changed(httptools_impl.RequestResponseCycle):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            make(self, *args, **more)
+
+        def __getattribute__(self, asked: str) -> Any:
+            # Only for who looks it over: uvicorn itself has what it needs.
+            if asked == name and sys._getframe(1).f_code.co_filename == exchange.__file__:
+                if instead is None:
+                    raise AttributeError(asked)
+                return instead
+            return super().__getattribute__(asked)
+
+    monkeypatch.setattr(httptools_impl, "RequestResponseCycle", Changed)
+    app = App(json_reply({"a": 1}), short=True)
+    assert await exchanged(app, GET) == expected
     assert app.messages == 2
 
 

@@ -4,18 +4,44 @@ Most requests have come whole before anybody looks at them, and most answers go 
 those, messages, a deadline for a body that is there already, and two writes for one answer cost
 as much as all the rest of the protocol.  So a connection of this server offers itself in the
 scope, as an extension.  Whatever is not plain, and every other server, takes ASGI's way.
+
+It leans on what uvicorn's request is made of.  That is looked over once: a uvicorn that is made
+otherwise is spoken to in messages alone.
 """
 
 from __future__ import annotations
 
+import http
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 EXTENSION = "perkey.exchange"
 """Its name among the scope's extensions."""
+NEEDED: Mapping[str, Callable[[Any], bool]] = {
+    "body": lambda body: isinstance(body, bytes | bytearray),
+    "more_body": lambda more: isinstance(more, bool),
+    "disconnected": lambda gone: isinstance(gone, bool),
+    "response_started": lambda begun: begun is False,
+    "response_complete": lambda ended: ended is False,
+    "waiting_for_100_continue": lambda waits: isinstance(waits, bool),
+    "keep_alive": lambda keep: isinstance(keep, bool),
+    "default_headers": lambda lines: isinstance(lines, list),
+    "scope": lambda scope: isinstance(scope, dict) and "method" in scope,
+    "message_event": lambda event: callable(event.set),
+    "on_response": callable,
+    "transport": lambda way: callable(way.write) and callable(way.close),
+    "flow": lambda flow: callable(flow.resume_reading) and isinstance(flow.write_paused, bool),
+}
+"""What a request of uvicorn must have, each as it is when the request has just been made."""
+_STATUS = {
+    each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in http.HTTPStatus
+}
 _CLOSE = b"connection: close\r\n"
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """What no line of a head may hold; line breaks are counted."""
@@ -35,7 +61,7 @@ class Exchange:
         if cycle.more_body or cycle.disconnected:
             return None
         cycle.flow.resume_reading()
-        body, cycle.body = bytes(cycle.body), bytearray()
+        body, cycle.body = bytes(cycle.body), type(cycle.body)()
         return body
 
     def answer(
@@ -47,6 +73,8 @@ class Exchange:
         """
         cycle = self._cycle
         if cycle.flow.write_paused or cycle.disconnected or cycle.response_started:
+            return False
+        if status not in _STATUS:
             return False
         close = close or not cycle.keep_alive
         told = (*cycle.default_headers, *headers)
@@ -64,6 +92,14 @@ class Exchange:
         return True
 
 
+def fits(cycle: Any) -> bool:
+    """Whether a request that was just made is what ``Exchange`` takes it for."""
+    try:
+        return all(right(getattr(cycle, name)) for name, right in NEEDED.items())
+    except AttributeError:
+        return False
+
+
 def _head(
     status: int,
     headers: Sequence[tuple[bytes, bytes]],
@@ -73,7 +109,7 @@ def _head(
     bodiless: bool,
 ) -> bytes | None:
     """The head of an answer with this body; None unless it is one that can be sent as it is."""
-    lines, length = [STATUS_LINE[status]], b"0"
+    lines, length = [_STATUS[status]], b"0"
     for name, value in headers:
         lines += (name, b": ", value, b"\r\n")
         if name == b"content-length":

@@ -7,7 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from perkey.server.exchange import EXTENSION, Exchange
+from perkey.server.exchange import EXTENSION, Exchange, fits
 from perkey.server.problems import answer
 from perkey.server.refusals import HeadersTooLarge
 from perkey.server.settings import Settings
@@ -23,6 +23,8 @@ class Guarded(HttpToolsProtocol):
 
     settings: Settings
     url = b""
+    _short: bool | None = None
+    """Whether this uvicorn's requests have the short way; known with the first one of a server."""
     _timer: asyncio.TimerHandle | None = None
     _arriving = True
     """Whether a head is waited for, or has begun and is not complete."""
@@ -68,7 +70,11 @@ class Guarded(HttpToolsProtocol):
             return
         former = self.cycle
         super().on_headers_complete()
-        if self.cycle is not former:  # the application has not begun: its task has yet to run
+        if self.cycle is former:
+            return
+        if self._short is None:
+            type(self)._short = fits(self.cycle)
+        if self._short:  # the application has not begun: its task has yet to run
             self.scope["extensions"] = {EXTENSION: {"exchange": Exchange(self.cycle)}}
 
     def on_body(self, body: bytes) -> None:
