@@ -499,3 +499,23 @@ def test_whatever_is_asked_the_books_balance(calls: list[tuple[int, int, int, in
         assert all(ledger.balance(f"acc{n}").posted >= 0 for n in (1, 2, 3))
         assert ledger.verify() is None
         assert ledger.trial_balance().balanced
+
+
+@pytest.mark.parametrize("name", [None, 1, True, [], {}, "", "x" * 600, b"a", "\ud800"])
+def test_a_name_that_is_no_name_is_one_rows_error(ledger: Ledger, name: Any) -> None:
+    """Also where the bulk looks up names that it has seen before."""
+    rows = [("a", "b", 1, "k1"), (name, "b", 1, "k2"), ("a", name, 1, "k3"), ("a", "b", 1, "k4")]
+    items = ledger.transfers(rows)
+    assert [type(item.error) for item in items] == [
+        type(None), perkey.InvalidKey, perkey.InvalidKey, type(None),
+    ]  # fmt: skip
+    assert ledger.balance("b").posted == 2
+
+
+def test_what_a_bulk_declares_is_sorted_and_has_no_doubles() -> None:
+    wanted = [transfer_order("b", "a", 1, key) for key in ("z", "y", "z")]
+    keys = bulk.Keys()
+    for each in wanted:
+        keys.add(each)
+    assert [*keys.declared()] == sorted({key for each in wanted for key in each.keys})
+    assert len(keys) == 4

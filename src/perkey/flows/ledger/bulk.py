@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from perkey.errors import (
     UsageError,
 )
 from perkey.flows import steps
+from perkey.flows.ledger.model import account_key
 from perkey.flows.ledger.posting import (
     Accounts,
     Order,
@@ -69,7 +70,8 @@ def transfers(rows: Sequence[Sequence[Any]], by: str, room: Room) -> steps.Flow[
     call goes on where it stopped, since what was done replays.
     """
     check_by(by)
-    orders = [_row(row) for row in rows]
+    places = once_each(account_key)
+    orders = [_row(row, places) for row in rows]
     done: list[Item] = []
     while len(done) < len(orders):
         chunk, keys = _chunk(orders, len(done), room)
@@ -78,33 +80,67 @@ def transfers(rows: Sequence[Sequence[Any]], by: str, room: Room) -> steps.Flow[
     return done
 
 
-def _transaction(keys: set[Key], orders: Sequence[Order | PerkeyError], by: str) -> steps.Transact:
-    return steps.Transact(tuple(sorted(keys)), partial(perform_all, orders=orders), by)
+def once_each(place: Callable[[str], Key]) -> Callable[[str], Key]:
+    """``place`` that checks a name once, and gives it one key, for as long as it is kept."""
+    known: dict[str, Key] = {}
+
+    def found(name: str) -> Key:
+        try:
+            return known[name]
+        except (KeyError, TypeError):  # it may be no text, nor anything that a dict takes
+            known[name] = key = place(name)
+            return key
+
+    return found
+
+
+class Keys:
+    """What a transaction of many orders declares."""
+
+    def __init__(self) -> None:
+        self._accounts: set[Key] = set()
+        self._records: dict[Key, None] = {}
+
+    def add(self, order: Order) -> None:
+        """The accounts of ``order`` and its record."""
+        self._records[order.record] = None
+        for side in order.sides:
+            self._accounts.add(side.key)
+
+    def __len__(self) -> int:
+        return len(self._accounts) + len(self._records)
+
+    def declared(self) -> tuple[Key, ...]:
+        """All, sorted.  Accounts come before transfers, whose keys are most likely in order."""
+        return (*sorted(self._accounts), *sorted(self._records))
+
+
+def _transaction(keys: Keys, orders: Sequence[Order | PerkeyError], by: str) -> steps.Transact:
+    return steps.Transact(keys.declared(), partial(perform_all, orders=orders), by)
 
 
 def _chunk(
     orders: Sequence[Order | PerkeyError], start: int, room: Room
-) -> tuple[list[Order | PerkeyError], set[Key]]:
+) -> tuple[list[Order | PerkeyError], Keys]:
     """As many orders from ``start`` on as one commit takes, and their keys."""
-    keys: set[Key] = set()
+    keys = Keys()
     chunk: list[Order | PerkeyError] = []
     for each in orders[start : start + CHUNK]:
         if isinstance(each, Order):
             if chunk and not room.holds(len(keys) + 3, len(chunk) + 1):
                 break
-            keys.add(each.record)
-            for side in each.sides:
-                keys.add(side.key)
+            keys.add(each)
         chunk.append(each)
     return chunk, keys
 
 
-def _row(row: Sequence[Any]) -> Order | PerkeyError:
+def _row(row: Sequence[Any], places: Callable[[str], Key]) -> Order | PerkeyError:
     if not 4 <= len(row) <= 5:
         raise UsageError("expected each transfer as (source, target, amount, key[, memo])")
+    source, target, amount, key = row[:4]
+    memo = row[4] if len(row) == 5 else ""
     try:
-        source, target, amount, key, *memo = row
-        return transfer_order(source, target, amount, key, *(memo or [""]))
+        return transfer_order(source, target, amount, key, memo, places=places)
     except PerkeyError as error:
         return error
 
@@ -165,11 +201,9 @@ def together(asked: Sequence[Asked]) -> steps.Flow[list[Item | None]]:
     Where the store itself is what fails, everybody is told: it was not reached, it was too
     late, or nobody knows.
     """
-    keys: set[Key] = set()
+    keys = Keys()
     for each in asked:
-        keys.add(each.order.record)
-        for side in each.order.sides:
-            keys.add(side.key)
+        keys.add(each.order)
     step = _transaction(keys, [each.order for each in asked], asked[0].by)
     step.stands_for = moved
     try:

@@ -122,18 +122,24 @@ def order(
 
 
 def transfer_order(
-    source: str, target: str, amount: int, key: str, memo: str = "", kind: str = "transfer"
+    source: str,
+    target: str,
+    amount: int,
+    key: str,
+    memo: str = "",
+    kind: str = "transfer",
+    places: Callable[[str], Key] = account_key,
 ) -> Order:
-    """Check a transfer; the accounts themselves are looked at inside the transaction."""
+    """Check a transfer; the accounts themselves are looked at inside the transaction.
+
+    ``places`` says where an account's record is, to a bulk that asks for the same ones again.
+    """
     check_amount(amount)
     if source == target:
         raise SameAccount(f"expected two different accounts, found {source!r} twice")
     if memo != "":
         check_memo(memo)
-    sides = (
-        Side(source, account_key(source), amount, 0),
-        Side(target, account_key(target), 0, amount),
-    )
+    sides = (Side(source, places(source), amount, 0), Side(target, places(target), 0, amount))
     legs = ((source, -amount), (target, amount))
     return Order(key, legs, kind, memo, "", transfer_key(key), sides)
 
