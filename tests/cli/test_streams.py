@@ -48,6 +48,16 @@ def test_a_narrow_output_shows_escapes(url: str, command: str) -> None:
     assert b"\\xfc" in ran.stdout
 
 
+@pytest.mark.parametrize("words", ["--help", "doc put --help", "completion bash", "--version"])
+@pytest.mark.parametrize(
+    ("where", "code"), [("> /dev/full", 3), ("| true; exit ${PIPESTATUS[0]}", 0)]
+)
+def test_pages_for_an_output_that_takes_nothing(words: str, where: str, code: int) -> None:
+    ran = shell(f"{sys.executable} -m perkey {words} {where}")
+    assert ran.returncode == code, ran.stderr
+    assert b"Traceback" not in ran.stderr
+
+
 def test_an_input_that_is_no_text(url: str) -> None:
     line = (
         f"printf '\\xff' | PYTHONIOENCODING=utf-8:strict {sys.executable} -m perkey doc "

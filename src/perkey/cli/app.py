@@ -47,6 +47,7 @@ def build() -> App:
         version=perkey.__version__,
         version_flags=["--version"],
         result_action="return_value",
+        console=output.page(),
     )
     app.command(doc.app)
     app.command(ledger.app)

@@ -384,9 +384,9 @@ def import_(
     else:
         for error in done.errors:
             output.say(f"line {error.line}: {error.code}: {error.message}", style="red")
+        rows = "1 row" if done.rows == 1 else f"{done.rows} rows"
         output.say(
-            f"{done.rows} rows: {done.moved} moved, {done.replayed} done before, "
-            f"{done.refused} refused"
+            f"{rows}: {done.moved} moved, {done.replayed} done before, {done.refused} refused"
         )
     return exits.REFUSED if done.refused else exits.DONE
 

@@ -16,6 +16,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from perkey.errors import UsageError
+
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
@@ -29,6 +31,20 @@ def console() -> Console:
     if not out.is_terminal:
         out = _Console(highlight=False, emoji=False, markup=False, width=10_000)
     return out
+
+
+def page() -> Console:
+    """Standard output for a page of text, which is as wide as a terminal in a pipe too."""
+    return _Console(highlight=False, emoji=False, markup=False)
+
+
+def writable(path: str) -> None:
+    """Refuse, before the work is done, a file that could not be written afterwards."""
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
 def program() -> str:

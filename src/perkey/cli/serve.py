@@ -89,6 +89,8 @@ def serve(
             f"perkey serve needs the package {error.name!r}; install it with: "
             "pip install 'perkey[server]'"
         ) from error
+    if tokens is not None:
+        _readable(tokens)
     logging.basicConfig(level=logging.WARNING, format="perkey: %(levelname)s %(name)s %(message)s")
     settings = Settings(host=host, port=port, tokens=tokens, hosts=allow_host, spans=spans)
 
@@ -115,6 +117,18 @@ def serve(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exits.BUSY)  # a body that swallows its cancellation would be waited for
+
+
+def _readable(path: str) -> None:
+    """Refuse a token file that cannot be read before anything is served."""
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the token file {path}: {error.strerror}; perkey token NAME --file {path} "
+            "makes one"
+        ) from None
 
 
 def token(

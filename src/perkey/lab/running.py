@@ -44,8 +44,8 @@ def everything(
                 found[started[future]] = future.result()
                 done(future.result())
         except BaseException:
-            for future in started:
-                future.cancel()
+            # Nothing is cancelled: the pool, which loses its workers, fails all that is left, and
+            # its thread trips over what somebody else has ended.
             for worker in set(active_children()) - others:
                 worker.terminate()  # what it has begun may take half a minute
             raise

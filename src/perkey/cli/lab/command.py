@@ -56,6 +56,8 @@ def lab(
     if jobs < 0:
         raise UsageError(f"expected --jobs from 1, or 0 for one a core, found {jobs}")
     chosen = catalogue.choose(names)
+    if out:
+        files.make(Path(out))
     with view.progress(len(chosen), as_json=json) as done:
         reports = running.everything(chosen, rounds, jobs=jobs, done=done)
     written = files.write(Path(out), reports) if out else []

@@ -50,6 +50,8 @@ def conflicts(
         perkey lab conflicts --svg conflicts.svg
     """
     numbers, seconds = how_many(writers), how_long(turn)
+    if svg:
+        output.writable(svg)
     simulated = [simulate(way, number, seconds) for number in numbers for way in WAYS]
     measured = [measure(way, n, REAL_TURN) for n in REAL_WRITERS for way in WAYS] if real else []
     if svg:
