@@ -106,8 +106,12 @@ def test_beyond_loopback_tokens_are_needed(
     ran = perkey("serve", "--host", "0.0.0.0")
     assert (ran.code, served) == (2, [])
     assert "perkey token" in ran.err
-    ran = perkey("serve", "--host", "0.0.0.0", "--tokens", str(tmp_path / "t.toml"))
-    assert ran.code == 0
+    tokens = tmp_path / "t.toml"
+    ran = perkey("serve", "--host", "0.0.0.0", "--tokens", str(tokens))
+    assert (ran.code, served) == (2, []), "it is read before anything is served"
+    assert "cannot read the token file" in ran.err
+    tokens.touch()
+    assert perkey("serve", "--host", "0.0.0.0", "--tokens", str(tokens)).code == 0
 
 
 def test_a_token_is_shown_once(perkey: Command, tmp_path: Path) -> None:
