@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlencode
 import pytest
 
 from perkey import AsyncStore
-from perkey.engine import AsyncEngine, State, message, process
+from perkey.engine import AsyncEngine, State, every, message, process
 from perkey.server import identity
 from perkey.server.app import Application, application
 from perkey.server.hosting import Processes
@@ -29,6 +29,11 @@ from tests.server.pages.test_signing import FORM
 async def order(ctx: Any) -> Any:
     await ctx.step("reserve", lambda: {"stock": 3})
     return await ctx.receive("paid")
+
+
+@process("sweep", starts=[every("36h")])
+async def sweep(ctx: Any) -> None:
+    """Is shown, and not due in a test."""
 
 
 @process("nap")
@@ -83,6 +88,8 @@ async def test_definitions_and_instances(app: Application) -> None:
     told = compact(page.one("dl", "definitions").text)
     assert "runs/order version 2, latest version 1" in told
     assert "started by hand" in told
+    await engine.register_process(sweep)
+    assert "every 36h" in compact((await look(client, "/engine")).one("dl", "definitions").text)
     assert rows(page) == [["o-1", "runs/order version 2", "running", "message paid", "1"]]
     shown = Page(await client.send("GET", page.link("o-1")))
     assert [

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from perkey.engine import AsyncEngine, Handle, InstanceState
+from perkey.engine.definitions import spoken
 from perkey.errors import Forbidden, NotFound, StillRunning
 from perkey.server.calls import Call
 from perkey.server.pages import commands, render, session
@@ -83,7 +84,7 @@ def _actions(call: Call, engine: AsyncEngine) -> dict[str, str]:
 def _definitions(call: Call, engine: AsyncEngine) -> list[dict[str, Any]]:
     starts: dict[str, list[str]] = {}
     for each in engine.starters():
-        starts.setdefault(each.key, []).append(str(each.trigger))
+        starts.setdefault(each.key, []).append(spoken(str(each.trigger)))
     return [
         {"key": key, "versions": engine.registrations(key)[::-1], "starts": starts.get(key, [])}
         for key in filter(call.caller.covers, engine.keys())
