@@ -17,7 +17,7 @@ from perkey.store.backends.postgres_arrays import adapt, bigints, byteas, texts
 from perkey.store.backends.postgres_wire import Ask, Wire
 from perkey.store.evaluate import Batch, Unit
 from perkey.store.keys import Key
-from perkey.store.transaction import Outcome, Tx
+from perkey.store.transaction import Outcome, Transaction, Tx
 from tests.servers.postgres import Postgres
 
 
@@ -189,6 +189,49 @@ def test_a_key_that_was_found_missing_is_not_made_meanwhile(postgres_server: Pos
             "SELECT count(*) FROM perkey_heads WHERE version = 0"
         )
         assert count.fetchone() == (0,)
+
+
+@pytest.mark.parametrize("what", ["reads", "did it itself", "may not do it again"])
+def test_who_waits_for_a_commit_sees_all_of_it(
+    postgres_server: Postgres, plain: psycopg.Connection, what: str
+) -> None:
+    """The bugs: whoever waited for the row that a commit moves did not find the row that it makes.
+    A reader was told half of it; one whose own commit that was did it again, or was refused."""
+    moved, made = Key(f"d/whole/{what}"), Key(f"d/whole/{what}/paid")
+
+    def pay(tx: Tx) -> int:
+        paid = int(tx.body(moved) or b"0")
+        if paid and what == "may not do it again":
+            raise ValueError("no funds")
+        tx.put_body(moved, b"%d" % (paid + 1))
+        tx.put_body(made, b"1")
+        return paid + 1
+
+    def read(tx: Tx) -> int:
+        return int(tx.body(made) or b"0")
+
+    with perkey.open(postgres_server.url) as one, perkey.open(postgres_server.url) as two:
+        one.put(moved[2:], 0, create=True)
+        session = one.backend
+        batch = Batch([Transaction((moved, made), pay, op=what)])
+        heads, now = session._locked(batch)  # type: ignore[attr-defined]
+        unit = batch.evaluate(heads, now, lambda key, version: None)
+        wire = session._link.wire(session._link.connected())  # type: ignore[attr-defined]
+        wire.ask(*commits.write(batch, unit, heads))
+        if what == "reads":
+            batch = Batch([Transaction((moved, made), read)])
+        else:  # nobody has heard of the first attempt, which is still under way
+            batch.doubts.append(unit)
+        told: list[Outcome] = []
+        thread = threading.Thread(target=lambda: told.extend(two.backend.apply(batch)))
+        thread.start()
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while plain.execute(waits).fetchone() == (0,):
+            pass
+        wire.ask(commits.COMMIT)
+        thread.join()
+        assert [(each.result, each.error) for each in told] == [(1, None)]
+        assert [record.version for record in one.backend.history(moved, 0, 10)] == [1, 2]
 
 
 def test_sessions_that_the_server_ended_are_replaced(

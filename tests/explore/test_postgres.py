@@ -98,7 +98,9 @@ class World:
         self.sides = [Side(self, plan, each) for plan, each in zip(plans(), faults, strict=True)]
 
     def remembering(self) -> World:
-        """Each process knows the heads, as after a commit of its own."""
+        """Each process knows the heads, as after a commit of its own.  What holds a row arrives
+        at the latest when somebody waits for the row."""
+        self.server.blocked = self.no_wait
         for side in self.sides:
             side.backend._known.told(self.server.now)
             for key in (A, B):
@@ -118,8 +120,10 @@ class World:
         session.end()
 
     def no_wait(self, holder: Session) -> bool:
-        """Where there is one thread, what keeps it waiting is what has not arrived yet."""
-        (mine,) = [each for each in self.late if each[0] is holder]
+        """Where it is what has not arrived yet that keeps somebody waiting, it arrives."""
+        mine = next((each for each in self.late if each[0] is holder), None)
+        if mine is None:
+            return False
         self.late.remove(mine)
         self.serve(*mine)
         return True
@@ -336,6 +340,99 @@ def test_what_was_found_missing_stays_missing_until_the_commit() -> None:
 def test_an_absence_that_nobody_holds_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "_missing", lambda batch, unit, heads: [])
     assert found(explored(crossed, only_one))
+
+
+# A statement finds what is there before it waits for a lock.  Who waits for a commit that moves
+# one key and makes another has the first as it is then, and has not found the second.
+
+
+def half(first: Key, second: Key) -> Fn:
+    """Whether the two, which are only ever changed together, are as of different commits."""
+    return lambda tx: int(tx.body(first) or b"0") != int(tx.body(second) or b"0") + 1
+
+
+def watching() -> Sequence[Plan]:
+    looking = [transaction("q1", half(A, X), A, X)]
+    return [[[adding("p1", A, X)]], [looking]]
+
+
+def watching_and_writing() -> Sequence[Plan]:
+    return [watching()[0], [[adding("q0", B), *watching()[1][0]]]]
+
+
+def refusing() -> Sequence[Plan]:
+    def check(tx: Tx) -> None:
+        if half(A, X)(tx):
+            raise ValueError("this cannot be")
+
+    return [watching()[0], [[transaction("q1", check, A, X)]]]
+
+
+def saw_whole_commits(world: World) -> None:
+    answer = world.sides[1].told[-1]
+    assert (answer.result, answer.error) in [(False, None), (None, None)]
+
+
+@pytest.mark.parametrize("plans", [watching, watching_and_writing, refusing])
+def test_nobody_sees_half_of_a_commit(plans: Callable[[], Sequence[Plan]]) -> None:
+    holds(explored(plans, saw_whole_commits))
+
+
+@pytest.mark.parametrize(
+    ("plans", "name", "careless"),
+    [
+        (watching, "look_again", lambda heads: None),
+        (refusing, "look_again", lambda heads: None),
+        (watching_and_writing, "_missing", lambda batch, unit, heads: []),
+    ],
+)
+def test_who_goes_by_half_of_a_commit_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+    plans: Callable[[], Sequence[Plan]],
+    name: str,
+    careless: Any,
+) -> None:
+    monkeypatch.setattr(commits, name, careless)
+    assert found(explored(plans, saw_whole_commits))
+
+
+def coming_late(name: str, most: int = 100) -> Sequence[Plan]:
+    """One that moves a key and makes another, and whose commit arrives after it was given up."""
+    right = adding(name, A, X).fn
+
+    def add(tx: Tx) -> Any:
+        if int(tx.body(A) or b"0") >= most:
+            raise ValueError("no more")
+        return right(tx)
+
+    return [[[transaction(name, add, A, X)]], [[adding("q1", B)]]]
+
+
+COMES_LATE: list[Faults] = [((FINE, LATE), ()), ((FINE, LATE, REPLY_LOST), ())]
+
+
+def landed_once(world: World) -> None:
+    """And whoever was answered was told so."""
+    world.arrive()
+    for key in (A, X):
+        assert world.ops(key).count("p1") <= 1
+    for outcome in world.sides[0].told:
+        assert outcome.error is None
+        assert world.value(A) == 2
+
+
+@pytest.mark.parametrize("most", [2, 100])
+def test_what_lands_while_its_sender_looks_is_found(most: int) -> None:
+    """The bug: half of it was seen, so it had not landed, and would not any more."""
+    holds(explored(lambda: coming_late("p1", most), landed_once, COMES_LATE))
+
+
+@pytest.mark.parametrize("most", [2, 100])
+def test_going_by_half_of_what_was_sent_is_caught(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(commits, "look_again", lambda heads: None)
+    assert found(explored(lambda: coming_late("p1", most), landed_once, COMES_LATE))
 
 
 # ------------------------------------------------------------------------- many, in some orders

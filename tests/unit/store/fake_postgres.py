@@ -132,6 +132,11 @@ class Session:
             if same:
                 self._write(parameters)
             return Answer([[_whole(self.server.now), b"\1" if same else b"\0"]])
+        if statement == commits.CAME:
+            came = [key for key in _texts(parameters[0]) if key in self.server.rows]
+            return Answer([[b"\1"] for _ in came[:1]])
+        if statement == commits.ROLLBACK[0]:
+            self.end()
         if statement == commits.COMMIT[0]:
             for each in self.pending:
                 each()
@@ -145,12 +150,11 @@ class Session:
         self.server.let_go(self)
 
     def _hold(self, keys: bytes) -> list[Record]:
-        """Lock the heads of these keys that are there, and read them."""
+        """Lock the heads of these keys that are there before the first lock, and read them."""
         found = []
-        for key in sorted(_texts(keys)):
-            if key in self.server.rows:
-                self.server.hold(self, key)
-                found.append(self.server.rows[key])
+        for key in [each for each in sorted(_texts(keys)) if each in self.server.rows]:
+            self.server.hold(self, key)
+            found.append(self.server.rows[key])
         return found
 
     def _look(self, parameters: Sequence[bytes]) -> Answer:

@@ -9,6 +9,7 @@ from perkey.errors import Conflict
 from perkey.store import receipts
 from perkey.store.backends import postgres_commits as commits
 from perkey.store.backends import postgres_known
+from perkey.store.backends.postgres_arrays import byteas
 from perkey.store.backends.postgres_known import AGE_S, ROOM, WARY, Known
 from perkey.store.evaluate import Batch, Unit
 from perkey.store.keys import Key
@@ -201,7 +202,7 @@ def test_a_head_that_was_found_missing_is_not_remembered() -> None:
 # ------------------------------------------------------------------------------ what is written
 
 
-def test_only_those_who_write_hold_the_place_of_what_is_missing() -> None:
+def test_whose_answer_rests_on_what_is_missing_holds_its_place() -> None:
     one = Transaction((A, B), lambda tx: None)
     two = Transaction((Key("d/c"),), lambda tx: None)
     batch = Batch([one, two])
@@ -210,4 +211,15 @@ def test_only_those_who_write_hold_the_place_of_what_is_missing() -> None:
     assert commits._missing(batch, Unit([write], [Outcome(writes=(write,)), Outcome()]), heads) == [
         A
     ]
-    assert commits._missing(batch, Unit([write], [Outcome(), Outcome()]), heads) == []
+    assert commits._missing(batch, Unit([write], [Outcome(), Outcome()]), heads) == [A]
+    alone = Batch([Transaction((A,), lambda tx: None), two])
+    assert commits._missing(alone, Unit([write], [Outcome(), Outcome()]), heads) == []
+
+
+def test_a_second_look_is_for_heads_of_which_some_are_missing() -> None:
+    there = Record(A, 1, b"1")
+    assert commits.look_again({A: there}) is None
+    assert commits.look_again({A: None, B: None}) is None
+    ask = commits.look_again({A: there, B: None})
+    assert ask is not None
+    assert ask == (commits.CAME, (byteas([b"d/b"]),))

@@ -28,6 +28,7 @@ from perkey.store.backends.postgres_arrays import byteas
 from perkey.store.backends.postgres_known import Known
 from perkey.store.backends.postgres_link import Link
 from perkey.store.backends.postgres_listen import listener
+from perkey.store.backends.postgres_wire import Ask
 from perkey.store.evaluate import Batch, Heads, Unit, may_land, unknown
 from perkey.store.examine import Found
 from perkey.store.keys import Key, keeps_history
@@ -116,6 +117,8 @@ class PostgresBackend:
         heads, now = self._locked(batch)
         if guess is not None:
             self._known.differed(guess[0], heads)
+        if batch.doubts:
+            self._look_again(heads)
         unit = batch.evaluate(heads, now, self._find_op)
         if unit.settled:
             self._link.rollback()
@@ -126,7 +129,8 @@ class PostgresBackend:
         if unit.writes:
             self._commit(batch, unit, heads)
         else:
-            self._link.rollback()
+            if not self._look_again(heads, commits.ROLLBACK):
+                self._link.rollback()
             if batch.doubts:
                 raise unknown(batch.doubts[0])
         self._known.keep(heads, unit)
@@ -171,6 +175,22 @@ class PostgresBackend:
         heads: Heads = dict.fromkeys(keys)
         heads.update((Key(record.key), record) for record in found)
         return heads, self._known.told(now)
+
+    def _look_again(self, heads: Heads, *then: Ask) -> bool:
+        """Raise one of ``RETRIED`` where a key came while the lock of another was waited for;
+        returns whether there was a second look, with ``then`` in the same trip.
+
+        One commit may have moved the one and made the other: whoever went by these heads would
+        see half of it.  What writes needs no second look, since it holds the places of all that
+        was missing.
+        """
+        ask = commits.look_again(heads)
+        if ask is None:
+            return False
+        came = self._link.wire(self._link.connected()).ask(ask, *then)[0]
+        if came.ntuples:
+            raise pg.SerializationFailure("a key came while the lock of another was waited for")
+        return True
 
     def _patience(self, batch: Batch) -> bytes:
         """How many milliseconds to wait for a lock; raises where the time is up."""

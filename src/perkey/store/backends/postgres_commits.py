@@ -30,6 +30,7 @@ PLAN_ONCE = """
 
 BEGIN: Ask = (b"BEGIN", ())
 COMMIT: Ask = (b"COMMIT", ())
+ROLLBACK: Ask = (b"ROLLBACK", ())
 # In a transaction of its own, after the commit: telling takes a lock on all databases until its
 # transaction ends, and this one has nothing to flush.
 TELL: Ask = (
@@ -55,6 +56,9 @@ LOCKED_HEADS = (
     f"WITH h AS MATERIALIZED ({_heads(COLUMNS, '$1', '$2')}) "
     f"SELECT {_NOW}, h.* FROM (SELECT count(*) FROM h) AS c LEFT JOIN h ON true"
 ).encode()
+
+# What is there is found before the first lock is waited for, and what came meanwhile is not.
+CAME = b"SELECT 1 FROM perkey_heads WHERE key = ANY($1::bytea[]) LIMIT 1"
 
 NEW, MOVED, KEPT = 1, 2, 4
 """What becomes of a record: its key's first head, a head over another one, a version to keep."""
@@ -116,6 +120,17 @@ def look(keys: Sequence[Key], patience: bytes) -> Ask:
     return LOCKED_HEADS, (patience, byteas(map(str.encode, keys)))
 
 
+def look_again(heads: Mapping[Key, Record | None]) -> Ask | None:
+    """Whether a key that ``look`` found missing is there by now: then there is a row.
+
+    None where all were found, or none: then ``look`` has seen them all at one moment.
+    """
+    missing = [key for key, head in heads.items() if head is None]
+    if len(missing) in (0, len(heads)):
+        return None
+    return CAME, (byteas(map(str.encode, missing)),)
+
+
 def write(batch: Batch, unit: Unit, heads: Mapping[Key, Record | None]) -> list[Ask]:
     """Write ``unit`` over ``heads``, which are locked."""
     missing = _missing(batch, unit, heads)
@@ -140,14 +155,14 @@ def write_if(
 
 
 def _missing(batch: Batch, unit: Unit, heads: Mapping[Key, Record | None]) -> list[Key]:
-    """The keys on whose absence a write of this unit may rest, and which it does not make."""
+    """The keys on whose absence an answer of this unit may rest, and which it does not make."""
     absent = {key for key, head in heads.items() if head is None}
     absent.difference_update([record.key for record in unit.writes])
     if not absent:
         return []
     missing: set[Key] = set()
     for transaction, outcome in zip(batch.transactions, unit.outcomes, strict=True):
-        if outcome.writes:
+        if outcome.writes or len(transaction.keys) > 1:
             missing.update(absent.intersection(transaction.keys))
     return sorted(missing)
 

@@ -17,7 +17,7 @@ from psycopg.waiting import Ready, Wait
 
 Ask = tuple[bytes, Sequence[bytes]]
 """A statement with ``$1``, ``$2`` ..., and its parameters in binary."""
-_SHORT = (b"BEGIN", b"COMMIT")
+_SHORT = (b"BEGIN", b"COMMIT", b"ROLLBACK")
 """What is not worth preparing."""
 _FAILED = ExecStatus.FATAL_ERROR
 _SYNC = ExecStatus.PIPELINE_SYNC
