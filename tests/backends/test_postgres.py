@@ -16,6 +16,7 @@ from perkey.store.backends import postgres_queries as sql
 from perkey.store.backends.postgres_arrays import adapt, bigints, byteas, texts
 from perkey.store.backends.postgres_wire import Ask, Wire
 from perkey.store.evaluate import Batch, Unit
+from perkey.store.fencing import LeaseState, lease_body
 from perkey.store.keys import Key
 from perkey.store.transaction import Outcome, Transaction, Tx
 from tests.servers.postgres import Postgres
@@ -232,6 +233,39 @@ def test_who_waits_for_a_commit_sees_all_of_it(
         thread.join()
         assert [(each.result, each.error) for each in told] == [(1, None)]
         assert [record.version for record in one.backend.history(moved, 0, 10)] == [1, 2]
+
+
+def test_a_lease_that_has_ended_stops_a_write_whose_clock_stood_still(
+    postgres_server: Postgres, plain: psycopg.Connection
+) -> None:
+    """The bug: the lease was held by a time that was carried on, and the server's was not asked."""
+    with perkey.open(postgres_server.url) as store:
+        store.put("fenced", 0, create=True)
+        lease = perkey.Leases(store).acquire("fenced", ttl=3600)
+        store.put("fenced", 1, overwrite=True, fence=lease.fence)
+        refused: list[perkey.PerkeyError] = []
+
+        def write() -> None:
+            try:
+                store.put("fenced", 2, overwrite=True, fence=lease.fence)
+            except perkey.LeaseLost as lost:
+                refused.append(lost)
+
+        known = store.backend._known  # type: ignore[attr-defined]
+        # This process's clock stood still for an hour: the next try goes by an old time.
+        known._told = (known._told[0], known._told[1] - 3_600_000)
+        known._latest -= 3_600_000
+        state = LeaseState("", lease.token, known._told[1] + 3_600_000)
+        for key, head in known._heads.items():
+            if head.body is not None and head.key == lease.fence.lease:
+                body = lease_body(state)
+                known._heads[key] = replace(head, body=body)
+                plain.execute(
+                    "UPDATE perkey_heads SET body = %s WHERE key = %s", (body, key.encode())
+                )
+        write()
+        assert len(refused) == 1
+        assert store.get("fenced").value == 1
 
 
 def test_sessions_that_the_server_ended_are_replaced(

@@ -128,7 +128,8 @@ class Session:
             self._write(parameters)
             return Answer([[]])
         if statement == commits.WRITE_IF:
-            same = self._same(*parameters[12:])
+            same = self._same(*parameters[12:15])
+            same = same and self.server.now < int.from_bytes(parameters[15], "big")
             if same:
                 self._write(parameters)
             return Answer([[_whole(self.server.now), b"\1" if same else b"\0"]])

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import pytest
 
-from perkey.errors import Conflict
+from perkey.errors import Conflict, LeaseLost
 from perkey.store import receipts
 from perkey.store.backends import postgres_commits as commits
 from perkey.store.backends import postgres_known
 from perkey.store.backends.postgres_arrays import byteas
 from perkey.store.backends.postgres_known import AGE_S, ROOM, WARY, Known
 from perkey.store.evaluate import Batch, Unit
+from perkey.store.fencing import LeaseState, lease_body
 from perkey.store.keys import Key
 from perkey.store.limits import Limits
 from perkey.store.record import Record
-from perkey.store.transaction import Fn, Outcome, Transaction, Tx, declared
+from perkey.store.transaction import Fence, Fn, Outcome, Transaction, Tx, declared
 from tests.unit.manual_clock import ManualClock
 from tests.unit.store.fake_postgres import FakedPostgres, FakeServer
 
@@ -130,6 +131,33 @@ def test_the_stores_time_goes_on_and_is_asked_for_when_it_is_old() -> None:
     assert rig.trips(rig.doing(stamp, A)) == [1, 3500]
     rig.clock.elapsed += AGE_S + 0.1
     assert rig.trips(rig.doing(stamp, A)) == [2, 3500], "a store's time never goes back"
+
+
+def fenced_writes(rig: Rig) -> list[Outcome]:
+    """Writes under a lease that ends, by the server's time alone, before the last of them."""
+    lease = Key("l/lease")
+    state = lease_body(LeaseState("me", 1, rig.server.now + 5_000))
+    rig.trips(rig.doing(lambda tx: tx.put_body(lease, state), lease))
+    told = []
+    for later in (0, 4_999, 1):
+        rig.server.now += later
+        fenced = rig.adding(A)
+        fenced.fence = Fence(lease, 1)
+        fenced.keys = declared([A], lease)
+        told += rig.mine.apply(Batch([fenced]))
+    return told
+
+
+def test_a_lease_that_ends_by_the_servers_time_ends_a_guess(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bug: it was looked at by a time carried on by a clock that stood still, or before a lock
+    that was waited for longer than the lease lasted; and what it should have stopped landed."""
+    told = fenced_writes(Rig())
+    assert [each.result for each in told] == [1, 2, None]
+    assert isinstance(told[-1].error, LeaseLost)
+    monkeypatch.setattr(commits, "_held_until", lambda batch, unit, heads: 1 << 62)
+    assert [each.result for each in fenced_writes(Rig())] == [1, 2, 3], "the bug is caught"
 
 
 def test_what_retention_drops_is_written_the_sure_way() -> None:

@@ -7,6 +7,7 @@ remembers.  Whichever it is, the heads of all declared keys are locked in the or
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import astuple
@@ -16,6 +17,7 @@ from perkey.store.backends.postgres_arrays import bigints, byteas, texts
 from perkey.store.backends.postgres_queries import CHANNEL, COLUMNS, EARS
 from perkey.store.backends.postgres_wire import Ask
 from perkey.store.evaluate import Batch, Unit
+from perkey.store.fencing import lease_state
 from perkey.store.keys import Key, keeps_history
 from perkey.store.record import Record
 
@@ -38,6 +40,7 @@ TELL: Ask = (
     (),
 )
 
+_FOR_EVER = 1 << 62
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
@@ -101,14 +104,14 @@ WRITE_IF = _write(
     f"""h AS MATERIALIZED ({_heads("key, version, op", "$12", "$13")}),
     told AS MATERIALIZED (
         SELECT coalesce(array_agg(h.version) = $14::bigint[] AND array_agg(h.op) = $15::text[],
-            cardinality($14::bigint[]) = 0) AS same, {_NOW} AS now
+            cardinality($14::bigint[]) = 0) AND {_NOW} < $16::bigint AS same, {_NOW} AS now
         FROM h
     ),""",
     "WHERE (SELECT same FROM told)",
     "SELECT now, same FROM told",
 )
 """Without a look: on the condition that the heads of the keys $13, as far as there are any, have
-the versions $14 and the ops $15."""
+the versions $14 and the ops $15, and before $16."""
 
 # A key that is not there cannot be locked either.  Whoever only found it missing holds its place
 # until the commit: another process that makes it waits, and meets what was written meanwhile.
@@ -149,9 +152,25 @@ def write_if(
         byteas(map(str.encode, keys)),
         bigints([head.version for head in there]),
         texts([head.op for head in there]),
+        struct.pack(">q", _held_until(batch, unit, heads)),
     ]
     columns = _columns(unit.writes, heads, missing)
     return [(WRITE_IF, [*columns, *condition]), *_unreserved(missing)]
+
+
+def _held_until(batch: Batch, unit: Unit, heads: Mapping[Key, Record | None]) -> int:
+    """When the first of the leases runs out on which this unit rests, by the server's time.
+
+    It was looked at by a time that is guessed, and a lock may be waited for longer than it lasts.
+    """
+    until = _FOR_EVER
+    for transaction, outcome in zip(batch.transactions, unit.outcomes, strict=True):
+        fence = transaction.fence
+        if fence is not None and outcome.error is None:
+            lease = lease_state(heads[fence.lease])
+            if lease is not None and lease.token == fence.token:
+                until = min(until, lease.expires)
+    return until
 
 
 def _missing(batch: Batch, unit: Unit, heads: Mapping[Key, Record | None]) -> list[Key]:
