@@ -46,8 +46,8 @@ class _Base:
         atomic = store.backend.atomic_keys
         if atomic is not None and atomic < 5:
             raise NotSupported(
-                f"a ledger moves money over several keys in one commit, and a "
-                f"{store.backend.name} store commits at most {atomic}; use {MULTI_KEY_STORES}"
+                f"a ledger moves money over several keys in one commit, and this store "
+                f"({store.backend.name}) commits at most {atomic}; use {MULTI_KEY_STORES}"
             )
         self._store = store
         self._room = bulk.Room(store.limits.transaction_keys, atomic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +67,34 @@ def test_an_input_that_is_no_text(url: str) -> None:
     ran = shell(line)
     assert ran.returncode == 2
     assert b"standard input is not UTF-8" in ran.stderr
+
+
+CHATTY = """
+import logging, sys
+import azure.identity
+
+class Chatty:
+    def get_token(self, *scopes):
+        logging.getLogger("azure.identity").warning("a page on what was tried")
+        raise OSError("no")
+
+azure.identity.DefaultAzureCredential = Chatty
+from perkey.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_vendor_that_logs_adds_nothing_to_an_error(as_json: bool, tmp_path: Path) -> None:
+    program = tmp_path / "chatty.py"
+    program.write_text(CHATTY)
+    words = ["doctor", "az://acc@box", *["--json"][: int(as_json)]]
+    ran = subprocess.run(
+        [sys.executable, str(program), *words], capture_output=True, timeout=60, check=False
+    )
+    assert ran.returncode == 3, ran.stderr
+    said = ran.stderr.decode()
+    assert len(said.splitlines()) == (1 if as_json else 2), said
+    assert "OSError; log in (az login), or say az://account:KEY@container" in said
+    if as_json:
+        assert json.loads(said)["error"]["code"] == "nothing-done"

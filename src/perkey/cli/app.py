@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -67,6 +68,8 @@ def run(arguments: Sequence[str]) -> int:
     """Parse, run, report.  Commands return an exit code or None, and raise ``PerkeyError``."""
     as_json = _wants_json(arguments)
     output.lenient()
+    # azure-identity logs a page on what it tried; errors are one line here, and JSON with --json.
+    logging.getLogger("azure").setLevel(logging.ERROR)
     try:
         result: Any = build()(list(arguments), exit_on_error=False, print_error=False)
         if sys.stdout is not None:

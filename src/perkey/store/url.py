@@ -66,7 +66,7 @@ class Location:
         """Refuse options that nobody reads: a misspelt one would be ignored quietly."""
         for name in self.options.keys() - known:
             raise UsageError(
-                f"a {self.scheme} URL has no option {name!r}; it knows {', '.join(sorted(known))}"
+                f"{self.scheme}:// has no option {name!r}; it knows {', '.join(sorted(known))}"
             )
 
 

@@ -98,7 +98,7 @@ async def test_what_happened_is_counted_and_listed(running: Application, store: 
     )
     recent = section(page, "recent-title")
     assert recent.index("b 1 ann") < recent.index("a stale overwrite 4 di")
-    assert "% of writes met a newer version" in section(page, "hot-title")
+    assert "% of writes met a conflict" in section(page, "hot-title")
 
 
 async def test_samples_come_once_each(running: Application, store: AsyncStore) -> None:

@@ -49,3 +49,10 @@ def test_a_part_of_a_url_that_nobody_reads_is_refused() -> None:
         open_backend("sqlite:///a#b", Limits(), SYSTEM)
     with pytest.raises(UsageError, match="cannot be read"):
         open_backend("redis://host:port/0", Limits(), SYSTEM)
+
+
+@pytest.mark.parametrize("url", ["az://acc:YWJj@box", "gs://token:T@box", "s3://k:s@box"])
+def test_an_option_that_nobody_reads_is_told_the_known_ones(url: str) -> None:
+    scheme = url.partition(":")[0]
+    with pytest.raises(UsageError, match=f"^{scheme}:// has no option 'foo'; it knows .*endpoint"):
+        perkey.open(f"{url}/x?foo=1")

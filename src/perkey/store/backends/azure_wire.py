@@ -55,7 +55,7 @@ class Wire(wire.Wire):
                     "expected a key or a shared access signature where the endpoint is http://: "
                     "a token of Microsoft Entra would be read by others on the way"
                 )
-            self._bearer = Bearer(_Found(), clock)
+            self._bearer = Bearer(_Found(), clock, ADVICE)
 
     def another(self) -> Wire:
         return Wire(self.account, self._location, self._seconds, self._clock, self._bearer)
@@ -104,6 +104,10 @@ def _to_sign(
     return f"{method}\n{standard}{own}/{account}{path}" + "".join(
         f"\n{name}:{value}" for name, value in asked
     )
+
+
+ADVICE = "log in (az login), or say az://account:KEY@container"
+"""Where Microsoft Entra gives no token."""
 
 
 class _Found:

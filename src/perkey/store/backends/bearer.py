@@ -27,8 +27,10 @@ class Token(NamedTuple):
 class Bearer:
     """May be shared by connections in several threads."""
 
-    def __init__(self, fetch: Callable[[], Token], clock: Clock) -> None:
+    def __init__(self, fetch: Callable[[], Token], clock: Clock, advice: str = "") -> None:
+        """``advice`` stands at the end of the error where no token can be had."""
         self._fetch = fetch
+        self._advice = f"; {advice}" if advice else ""
         self._clock = clock
         self._lock = threading.Lock()
         self._token: Token | None = None
@@ -47,6 +49,7 @@ class Bearer:
                 # Its words may quote what was sent, and that is a secret.
                 raise NothingDone(
                     f"no token could be had with the credentials found: {type(error).__name__}"
+                    f"{self._advice}"
                 ) from None
             return self._token.text
 

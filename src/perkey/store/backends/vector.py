@@ -75,9 +75,9 @@ def check_size(prefix: str, found: int, store: str) -> None:
     """Refuse to watch a prefix with too many keys."""
     if found > MOST_KEYS:
         raise LimitExceeded(
-            f"a {store} store has no order of commits, so a watcher keeps the version of every "
-            f"key: expected at most {MOST_KEYS} keys under {prefix[2:]!r}, found {found}; watch "
-            "a longer prefix, or use a postgresql:// or redis:// store",
+            f"this store ({store}) has no order of commits, so a watcher keeps the version of "
+            f"every key: expected at most {MOST_KEYS} keys under {prefix[2:]!r}, found {found}; "
+            "watch a longer prefix, or use a postgresql:// or redis:// store",
             limit=MOST_KEYS,
             found=found,
         )
