@@ -88,6 +88,21 @@ def test_columns_arrive_as_they_are(plain: psycopg.Connection) -> None:
         assert found == expected
 
 
+@pytest.mark.parametrize(
+    "cursor",
+    ["pg:²:0", "pg:0:²", "pg:1:-1", f"pg:{2**64}:0", f"pg:0:{2**63}", f"pg:{'9' * 5000}:0"],
+)
+def test_a_cursor_with_numbers_that_are_none_is_refused(
+    postgres_server: Postgres, cursor: str
+) -> None:
+    """Whoever follows a server's stream sends such a thing; it was an error of ours."""
+    with perkey.open(postgres_server.url) as store:
+        with pytest.raises(perkey.UsageError, match="expected a cursor"):
+            store.backend.changes("d/", cursor, 1)
+        highest = f"pg:{2**64 - 1}:{2**63 - 1}"
+        assert store.backend.changes("d/", highest, 1).records == []
+
+
 def trips_of(store: perkey.Store, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The first statement behind BEGIN of each round trip that a commit takes from now on."""
     trips: list[bytes] = []

@@ -129,6 +129,15 @@ async def test_the_samples_of_the_charts_come_once_each(store: AsyncStore) -> No
         assert pulse.wakers == set()
 
 
+@pytest.mark.parametrize("last", ["", "9" * 5000, "²".encode().decode("latin-1"), "-1", "1.5"])
+async def test_a_moment_that_is_none_is_before_all(store: AsyncStore, last: str) -> None:
+    async with serving(store) as (client, open_):
+        pulse = client.app.services.pulse
+        pulse.samples.append(pulse.now())
+        page = await opened(open_, "of=samples", last_event_id=last)
+        assert len(moments(await page.next())) == 1
+
+
 async def test_pages_are_counted_apart_from_streams(store: AsyncStore) -> None:
     settings = replace(Settings(), page_streams=2, event_clients=1, requests=1)
     async with serving(store, settings) as (client, open_):

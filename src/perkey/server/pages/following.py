@@ -8,6 +8,7 @@ the charts' samples, or anything that this process commits, for what has no feed
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable
 
 import msgspec
@@ -26,6 +27,7 @@ SAMPLES, COMMITS = "samples", "commits"
 KINDS = (*SPACES, SAMPLES, COMMITS)
 GAP_S = 0.1
 """How long a page is told nothing more after it was told something, in seconds."""
+_MOMENT = re.compile(r"[0-9]{1,18}")
 CHANGED = b"event: changed\ndata: {}\n\n"
 
 
@@ -57,7 +59,7 @@ class Following(Stream):
         )
         self._wanted = wanted
         last = call.header("last-event-id") or ""
-        self._sampled = int(last) if last.isascii() and last.isdecimal() else 0
+        self._sampled = int(last) if _MOMENT.fullmatch(last) else 0
         """The moment of the latest sample that the page has, in milliseconds."""
         self._committed = False
 

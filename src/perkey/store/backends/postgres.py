@@ -11,6 +11,7 @@ it locks them, compares, and writes if they are the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -39,6 +40,8 @@ from perkey.store.url import Location
 
 RETRIED = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 """Another transaction was first; nothing was written, evaluate again."""
+
+_CURSOR = re.compile(r"pg:([0-9]{1,20}):([0-9]{1,19})")
 
 DURABILITY = {
     "on": "flushed to the server's disk (and a synchronous standby) before the call returns",
@@ -394,11 +397,10 @@ def _cursor(xid: str, seq: int) -> str:
 
 def _position(cursor: str) -> tuple[str, int]:
     """A transaction's number and a sequence within it; ``""`` is before everything."""
-    mark, _, rest = (cursor or "pg:0:0").partition(":")
-    xid, _, seq = rest.partition(":")
-    if mark != "pg" or not xid.isdigit() or not seq.isdigit():
+    found = _CURSOR.fullmatch(cursor or "pg:0:0")
+    if found is None or int(found[1]) >= 1 << 64 or int(found[2]) >= 1 << 63:
         raise UsageError(f"expected a cursor of this store, found {cursor!r:.60}")
-    return xid, int(seq)
+    return found[1], int(found[2])
 
 
 def examine(location: Location, limits: Limits, clock: Clock) -> Found:
