@@ -16,6 +16,7 @@ from perkey.flows.align import align
 from perkey.flows.diff import ABSENT
 from perkey.flows.pointer import Path
 from perkey.store.codec import same
+from perkey.store.record import signed
 
 __all__ = ["NOTHING", "Blame", "Origin", "blame"]
 
@@ -32,7 +33,7 @@ class Origin:
 
     def __str__(self) -> str:
         if self.known:
-            return f"version {self.version} by {self.by!r}"
+            return f"version {self.version}{signed(self.by)}"
         return f"at or before version {self.version}"
 
 

@@ -17,6 +17,7 @@ from perkey.flows.tasklist import DONE, FAILED, MAX_REASON, OPEN, RUNNING, Claim
 from perkey.observe import events
 from perkey.store import codec
 from perkey.store.keys import BOARDS, DOCUMENTS, Key, check_name, in_space
+from perkey.store.record import signed
 from perkey.store.transaction import Fn, Outcome, Tx, check_fn, declared
 
 Also = tuple[str | Sequence[str], Fn]
@@ -76,7 +77,7 @@ def create(
             tx.put_body(key, tasklist.encode(fresh))
         elif not tasklist.same_dispatch(fresh, tasklist.decode(run, head)):
             raise Conflict(
-                f"board {run!r} exists with other tasks (by {head.by!r}); use another run name",
+                f"board {run!r} exists with other tasks{signed(head.by)}; use another run name",
                 key=run,
                 expected=0,
                 found=head.version,

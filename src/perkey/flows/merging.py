@@ -17,7 +17,7 @@ from perkey.flows.merge import Overlap, merge
 from perkey.observe import events
 from perkey.store import codec
 from perkey.store.keys import DOCUMENTS, Key, in_space
-from perkey.store.record import Record, erased_since
+from perkey.store.record import Record, erased_since, signed
 from perkey.store.transaction import Tx
 
 MAX_SPAN = 200
@@ -74,7 +74,7 @@ class Ancestor:
         found = tombstone.version if head is None else head.version
         yield steps.Emit(events.Conflicted(self.name.name, self.by, self.version, found))
         return Conflict(
-            f"{self.name.name!r} was deleted by {tombstone.by!r} in version {tombstone.version}, "
+            f"{self.name.name!r} was deleted{signed(tombstone.by)} in version {tombstone.version}, "
             f"after version {self.version} that this write was made from, and is at version "
             f"{found} now; read it again and redo the change",
             key=self.name.name,

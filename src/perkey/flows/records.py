@@ -19,7 +19,7 @@ from perkey.flows import arguments, steps
 from perkey.observe import events
 from perkey.store import codec, receipts
 from perkey.store.keys import DOCUMENTS, Key, stored
-from perkey.store.record import Record
+from perkey.store.record import Record, signed
 from perkey.store.transaction import Claim, Fence, Fn, Outcome, Tx, check_fn, declared
 from perkey.store.views import Document, document
 
@@ -104,7 +104,7 @@ def missing(key: Key, record: Record | None) -> NotFound:
     if record is None:
         return NotFound(f"there is nothing at {key.name!r}", key=key.name)
     return Gone(
-        f"{key.name!r} was deleted by {record.by!r} in version {record.version}",
+        f"{key.name!r} was deleted{signed(record.by)} in version {record.version}",
         key=key.name,
         version=record.version,
     )
@@ -237,7 +237,7 @@ def check_absent(name: Key, head: Record | None) -> None:
     """``Conflict`` unless nothing is at ``name`` (a tombstone counts as nothing)."""
     if head is not None and not head.deleted:
         raise Conflict(
-            f"expected nothing at {name.name!r}, found version {head.version} by {head.by!r}; "
+            f"expected nothing at {name.name!r}, found version {head.version}{signed(head.by)}; "
             "read it, or use if_match=",
             key=name.name,
             expected=0,
@@ -250,9 +250,9 @@ def check_version(name: Key, head: Record | None, if_match: int | None) -> None:
     """``Conflict`` unless ``name`` is live and exactly at ``if_match``."""
     if head is not None and not head.deleted and head.version == if_match:
         return
-    found = "nothing" if head is None else f"version {head.version} by {head.by!r}"
+    found = "nothing" if head is None else f"version {head.version}{signed(head.by)}"
     if head is not None and head.deleted:
-        found = f"it deleted by {head.by!r} in version {head.version}"
+        found = f"it deleted{signed(head.by)} in version {head.version}"
     raise Conflict(
         f"expected {name.name!r} at version {if_match}, found {found}; "
         "read it again and redo the change",

@@ -13,7 +13,7 @@ import msgspec
 
 from perkey.errors import Conflict
 from perkey.server.refusals import BadRequest
-from perkey.store.record import Record
+from perkey.store.record import Record, signed
 
 GZIP = "-gzip"
 _TAG = re.compile(r'[ \t]*(W/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*')
@@ -135,7 +135,7 @@ class Condition(msgspec.Struct, frozen=True):
         found = "nothing"
         if head is not None:
             deleted = "deleted " if head.deleted else ""
-            found = f"{deleted}version {head.version} by {head.by!r}"
+            found = f"{deleted}version {head.version}{signed(head.by)}"
         return Conflict(
             f"expected {key!r} with {wanted}, found {found}; read it again and redo the change",
             key=key,

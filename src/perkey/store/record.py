@@ -92,6 +92,11 @@ def following(head: Record | None) -> tuple[int, str, int]:
     return head.version + 1, ops, head.fence
 
 
+def signed(by: str | None) -> str:
+    """Who wrote a version, as an error says it: `` by 'ann'``, or nothing where nobody signed."""
+    return f" by {by!r}" if by else ""
+
+
 class Page(msgspec.Struct, frozen=True):
     """A run of changes from ``Backend.changes``."""
 
