@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -98,6 +99,17 @@ def test_no_store_is_named(perkey: Command, monkeypatch: pytest.MonkeyPatch) -> 
     ran = perkey("serve")
     assert ran.code == 2
     assert "PERKEY_STORE" in ran.err
+
+
+def test_a_port_that_is_taken(perkey: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = perkey("serve", "memory://", "--port", str(port))
+    assert ran.code == 3
+    assert ran.err == (
+        f"perkey: store-unavailable: cannot listen on 127.0.0.1 port {port}: "
+        "Address already in use; name another with --port\n"
+    )
 
 
 def test_beyond_loopback_tokens_are_needed(

@@ -66,6 +66,8 @@ def hint_for(error: errors.PerkeyError) -> str:
     """What to do next, in one line; empty when the message says it all."""
     if isinstance(error, errors.StoreUnavailable) and "missing" in error.details:
         return "perkey doc put --create, or --overwrite, and perkey ledger open begin a store"
+    if isinstance(error, errors.StoreUnavailable) and "port" in error.details:
+        return ""  # it is perkey serve that cannot listen; no store was asked
     if isinstance(error, errors.InvalidPatch) and error.details.get("unknown") in _TRANSFORMS:
         return "this is a transform; add --as transforms"
     return next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")

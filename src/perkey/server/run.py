@@ -81,7 +81,8 @@ def listen(settings: Settings) -> socket.socket:
         listener.close()
         raise StoreUnavailable(
             f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
-            "name another with --port"
+            "name another with --port",
+            port=settings.port,
         ) from error
     return listener
 
