@@ -22,8 +22,9 @@ from perkey.engine import (
 from perkey.engine.contexts import Context
 from perkey.engine.journal import Journal
 from perkey.engine.neighbours import Neighbours
-from perkey.engine.records import encode, instance_key, parts_of, place
+from perkey.engine.records import encode, freeze, instance_key, parts_of, place
 from perkey.engine.segments import SIZE, Segments, instances_of
+from perkey.flows.steps import Read, Transact
 from perkey.store.fencing import LeaseState, lease_body
 from perkey.store.keys import ENGINE
 from perkey.stores import AsyncStore
@@ -351,6 +352,69 @@ async def test_a_start_that_lands_later_is_found_after_its_engine(
         assert handle.id == late[0][0].id
         assert await handle.wait(60) is InstanceState.COMPLETED
         await two.shutdown(60)
+
+
+async def landed_and_found(monkeypatch: pytest.MonkeyPatch) -> tuple[bool, bool]:
+    """A start that was decided under its engine's lease arrives when another engine has just
+    looked through its segment: whether it lands, and whether it is found then."""
+    clock = VirtualClock()
+    async with await perkey.aopen("memory://", clock=clock) as store:
+        one = await started(store)
+        await many(one, 1)
+        late: list[Any] = []
+
+        async def lost(*args: Any) -> Any:
+            late.extend(args)
+            raise OutcomeUnknown("it is on its way")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(parts(one)[0], "start", lost)
+            with pytest.raises(OutcomeUnknown):
+                await one.start_latest("order")
+        await until(lambda: not one._starts._asides)
+        instance, receipt = late[:2]
+        record, lease = instance_key(instance.id), place("e", one.id)
+        decided = (await store.run_step(Read([lease])))[0]
+        stored = encode(freeze(instance, receipt.digest, one.id))
+
+        def arrive(tx: Any) -> bool:
+            if tx.record(lease) != decided:
+                return False
+            tx.put_body(record, stored)
+            return True
+
+        await die(one)
+        clock.advance(LONG.lease_s + 1)
+        two = await started(store)
+        journal, looks = parts(two)
+        look, arrived = journal._unended, []
+
+        async def looked(segment: str, holder: str) -> list[str]:
+            found = await look(segment, holder)
+            if not arrived:
+                outcome = await store.run_step(Transact(tuple(sorted((record, lease))), arrive))
+                arrived.append(outcome.result)
+            return found
+
+        monkeypatch.setattr(journal, "_unended", looked)
+        for _ in range(3):
+            await looks.recover()
+        found = [each.id for each in two.instances()]
+        await two.shutdown(60)
+        return arrived == [True], instance.id in found
+
+
+async def test_what_an_engine_decided_in_time_does_not_land_where_nobody_looks_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bug: its lease had run out, its segment was empty and was dropped, and then it began."""
+    assert await landed_and_found(monkeypatch) == (False, False)
+
+    async def careless(self: Journal, holder: str) -> bool:
+        return True
+
+    monkeypatch.setattr(Journal, "_end_lease", careless)
+    assert await landed_and_found(monkeypatch) == (True, False), "it is lost, and this shows it"
 
 
 OLDER = {

@@ -296,9 +296,31 @@ class Journal:
             after = page[-1].key
             now = await self.now_ms()
             for state in map(lease_state, page):
-                if state is not None and state.expires <= now and state.holder != self.owner:
+                if state is None or state.expires > now or state.holder == self.owner:
+                    continue
+                if state.expires == 0 or await self._end_lease(state.holder):
                     found.extend(await self._left_by(state.holder, limit))
         return found[:limit]
+
+    async def _end_lease(self, holder: str) -> bool:
+        """Move the record of a lease that has run out; whether it has.
+
+        A commit may have been decided while the lease was held, and arrive at any time.  It is
+        refused from now on; without that, an instance could begin in a segment that was looked
+        through and is dropped.
+        """
+        theirs = place("e", holder)
+
+        def end(tx: Tx) -> bool:
+            lease = lease_state(tx.record(theirs))
+            if lease is None or tx.now < lease.expires:
+                return False
+            if lease.expires:
+                tx.put_body(theirs, lease_body(LeaseState(holder, lease.token, 0)))
+            return True
+
+        ended: bool = await self.commit([theirs], end)
+        return ended
 
     async def _left_by(self, holder: str, limit: int) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
