@@ -178,12 +178,38 @@ async def test_who_sees_few_has_full_pages(
         after = ""
         for rows in (2, 1):
             page = await look(agent, "/engine", **({"after": after} if after else {}))
-            links = [each for each in page.all("a") if each["href"].startswith("/ui/instance?")]
-            found = [parse_qs(each["href"].partition("?")[2])["id"][0] for each in links]
+            found = listed(page, "instance")
             assert len(found) == rows
+            assert len(listed(page, "latest")) == (0 if after else 3)
             seen += found
             after = found[-1]
         assert set(seen) == mine
+
+
+def listed(page: Page, name: str) -> list[str]:
+    """The instances that one table of the page links to."""
+    links = [each for each in page.all("a") if each.attributes.get("id", "").startswith(f"{name}-")]
+    return [parse_qs(each["href"].partition("?")[2])["id"][0] for each in links]
+
+
+async def test_what_runs_comes_first_then_what_ended_last(
+    app: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, engine = Client(app), engine_of(app)
+    failed = []
+    for _ in range(2):
+        failed.append(await engine.start_latest("broken"))
+        await failed[-1].wait(60)
+    runs = [await engine.start_latest("nap") for _ in range(2)]
+    expected = [each.id for each in (*runs[::-1], *failed[::-1])]
+    page = await look(client, "/engine")
+    assert listed(page, "instance") == expected
+    assert listed(page, "latest") == []
+    monkeypatch.setattr(pages, "PAGE", 3)
+    monkeypatch.setattr(pages, "LATEST", 2)
+    page = await look(client, "/engine")
+    assert listed(page, "latest") == expected[:2]
+    assert listed(page, "instance") == sorted(expected)[:3]
 
 
 async def test_who_may_press_what(store: AsyncStore, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from perkey.server.refusals import BadRequest
 from perkey.server.routes import Route
 
 PAGE = 50
+LATEST = 20
+"""How many are shown before a list that has further pages."""
 CANCEL_S = 1.0
 TEXT_CHARS = 300
 
@@ -36,7 +38,10 @@ def _needed(call: Call) -> AsyncEngine:
 
 
 async def show(call: Call) -> Response:
-    """The engine's state, its definitions, and its instances."""
+    """The engine's state, its definitions, and its instances: what runs and the newest first.
+
+    The store has no such order: of many, it is that of the instances this server knows.
+    """
     engine = _engine(call)
     shell = [
         commands.curl(call, "How the engine stands", "/v1/engine"),
@@ -44,18 +49,26 @@ async def show(call: Call) -> Response:
     ]
     if engine is None:
         return render.page(call, "engine.html", here="engine", engine=None, commands=shell)
-    mine, following = await look_through(engine, _covered(call), call.text("after"), PAGE)
+    after, known = call.text("after"), list(filter(_covered(call), engine.instances()))[::-1]
+    mine, following = await look_through(engine, _covered(call), after, PAGE)
+    latest: list[Handle] = []
+    if following and not after:
+        latest = known[:LATEST]
+    elif not after:
+        place = {each.id: at for at, each in enumerate(known)}
+        mine.sort(key=lambda each: place.get(each.id, len(place)))
     return render.page(
         call,
         "engine.html",
         here="engine",
         engine=engine,
         actions=_actions(call, engine),
-        counts=Counter(each.state.value for each in filter(_covered(call), engine.instances())),
+        counts=Counter(each.state.value for each in known),
         definitions=_definitions(call, engine),
+        latest=latest,
         instances=mine,
         next=following or "",
-        after=call.text("after"),
+        after=after,
         commands=shell,
     )
 
