@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import re
 import threading
@@ -357,6 +358,33 @@ def test_a_scenario_without_switch_points_is_never_green() -> None:
 
 def _nothing(state: Any) -> None:
     return None
+
+
+def test_a_thread_of_somebody_else_can_wait_meanwhile() -> None:
+    """Such as the thread that renews leases: a lock it makes to wait on is an ordinary one."""
+    rounds, over = [0], [False]
+    more = threading.Condition()
+
+    def elsewhere() -> None:
+        while not over[0]:
+            with more:
+                more.wait(0.001)
+            rounds[0] += 1
+
+    def setup() -> Account:
+        before = rounds[0]
+        while rounds[0] < before + 2 and thread.is_alive():
+            os.sched_yield()
+        return Account()
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    try:
+        explore_threads(setup, [Account.deposit] * 2, check=lambda a: a.balance == 2).assert_holds()
+        assert thread.is_alive()
+    finally:
+        over[0] = True
+        thread.join()
 
 
 def test_locks_made_afterwards_are_ordinary_again() -> None:

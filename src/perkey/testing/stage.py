@@ -18,6 +18,8 @@ from perkey.testing.where import USERS, line, whose
 _real_lock = _thread.allocate_lock
 _running: dict[int, _Actor] = {}
 """Thread id -> the actor that runs on it, while an exploration is on."""
+_directing: set[int] = set()
+"""Threads that explore; with the actors the only ones whose locks are cooperative."""
 
 READY, BLOCKED, DONE = range(3)
 
@@ -143,7 +145,17 @@ def _file(module: ModuleType) -> str:
 
 
 class CooperativeLock:
-    """A lock whose every operation is a switch point; the interface of ``threading.Lock``."""
+    """A lock whose every operation is a switch point; the interface of ``threading.Lock``.
+
+    A thread that has nothing to do with an exploration under way, such as one of a library, gets
+    a real lock instead: it must be able to wait.
+    """
+
+    def __new__(cls) -> Any:
+        me = _thread.get_ident()
+        if _directing and me not in _directing and me not in _running:
+            return _real_lock()
+        return super().__new__(cls)
 
     def __init__(self) -> None:
         self._held = False
@@ -343,8 +355,10 @@ _INSIDE = frozenset({__file__, threading.__file__})
 
 @contextmanager
 def cooperative_locks() -> Iterator[None]:
-    """Every lock that is made within is a cooperative one."""
+    """Every lock that this thread and the actors make within is a cooperative one."""
     threads: Any = threading
+    me = _thread.get_ident()
+    outermost = me not in _directing
     saved = {name: getattr(threads, name) for name in ("Lock", "RLock", "_allocate_lock")}
     bound = [
         module
@@ -355,9 +369,12 @@ def cooperative_locks() -> Iterator[None]:
     threads.RLock = threads._PyRLock
     for module in bound:
         module.allocate_lock = CooperativeLock  # type: ignore[attr-defined]
+    _directing.add(me)
     try:
         yield
     finally:
+        if outermost:
+            _directing.discard(me)
         for name, value in saved.items():
             setattr(threads, name, value)
         for module in bound:
