@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import platform
+import time
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +62,36 @@ class Gcs(base.Server):
             return connection.getresponse().status in (200, 409)
         finally:
             connection.close()
+
+    def stop(self) -> None:
+        """End it as ``kill`` does: it ends in the middle of a write when it is asked to, too."""
+        self.kill()
+
+    def kill(self) -> None:
+        """End it between two writes.
+
+        It moves a file into place and then adds its attributes; without those the object is gone.
+        That is its own fault, not one that the service has, so it is not what a test should meet.
+        """
+        if self._process is not None and self._process.poll() is None:
+            deadline = time.monotonic() + base.STOP_SECONDS
+            self.pause()
+            while not self._whole():
+                assert time.monotonic() < deadline, "an object stays without its attributes"
+                self.resume()
+                time.sleep(base.POLL_SECONDS)
+                self.pause()
+        super().kill()
+
+    def _whole(self) -> bool:
+        """Whether each object that is in place has its attributes."""
+        folder = self.directory / "data" / BUCKET
+        if not folder.is_dir():
+            return True
+        files = [each for each in folder.rglob("[!.]*") if each.is_file()]
+        if any(each.name.endswith(".metadata") for each in files):
+            return True  # no attributes of files here: they lie beside the object, and stay
+        return all(os.listxattr(each) for each in files)
 
 
 class GcsInMemory(Gcs):

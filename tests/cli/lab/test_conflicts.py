@@ -87,4 +87,6 @@ def test_what_makes_no_sense_is_refused(perkey: Command) -> None:
         ran = perkey("lab", "conflicts", *arguments)
         assert ran.code == 2
         assert "expected --" in ran.err
-    assert perkey("lab", "conflicts", "--svg", "/no/such/folder/x.svg", "--no-real").code == 3
+    ran = perkey("lab", "conflicts", "--svg", "/no/such/folder/x.svg", "--no-real")
+    assert ran.code == 2
+    assert "cannot write /no/such/folder/x.svg" in ran.err

@@ -180,6 +180,8 @@ def _disturbed(connection: psycopg.Connection[Any]) -> bool:
         return True
     try:
         connection.pgconn.consume_input()
+        # A server that shuts down says so first: only what is read after its words is the end.
+        connection.pgconn.consume_input()
         connection.pgconn.is_busy()
     except psycopg.Error:
         return True
