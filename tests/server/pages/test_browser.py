@@ -137,7 +137,8 @@ def test_clicked_through_by_mouse(tab: Tab, server: PerkeyHttp) -> None:
     follow(tab, "#line-2", "rent-1")
     follow(tab, "main td a", "ann")
     tab.open(server.url + "/ui/engine")
-    follow(tab, "#instance-1", "o-1")
+    row = tab.run("[...document.querySelectorAll('td a')].find(a => a.textContent === 'o-1').id")
+    follow(tab, f"#{row}", "o-1")
 
 
 def test_two_versions_are_picked_and_compared(tab: Tab, server: PerkeyHttp) -> None:
