@@ -23,7 +23,9 @@ class PgBouncer(base.Server):
     """``with PgBouncer(postgres.port) as pooler: perkey.open(pooler.url)``"""
 
     name = "pgbouncer"
-    stop_signal = signal.SIGQUIT  # at the others, newer ones wait until all clients have left
+    stop_signal = signal.SIGKILL
+    """It keeps nothing.  At SIGINT newer ones wait until all clients have left, and SIGQUIT is
+    ignored by whatever a shell without job control has started in the background."""
 
     def __init__(self, upstream: int) -> None:
         super().__init__()
