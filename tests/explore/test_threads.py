@@ -15,6 +15,7 @@ from perkey import Documents, KeyedLocks, Sections, Store
 from perkey.store import committer
 from perkey.store.backends.memory import MemoryBackend
 from perkey.testing import ExplorationFailed, explore_threads, switch_point
+from perkey.testing.stage import CooperativeLock, cooperative_locks
 
 
 class Account:
@@ -385,6 +386,40 @@ def test_a_thread_of_somebody_else_can_wait_meanwhile() -> None:
     finally:
         over[0] = True
         thread.join()
+
+
+def test_a_maker_of_locks_that_outlives_the_exploration_makes_ordinary_ones() -> None:
+    """Another thread may look it up at the last moment, and call it when all is over."""
+    makers: list[Any] = []
+
+    def setup() -> Account:
+        makers.append(threading.Lock)
+        return Account()
+
+    explore_threads(setup, [Account.deposit] * 2).assert_holds()
+    assert makers[0] is not threading.Lock
+    assert type(makers[0]()) is type(threading.Lock())
+
+
+def test_an_exploration_beside_another_leaves_its_locks_alone() -> None:
+    """Whoever ends first restores nothing that the other still needs."""
+    begun, end = threading.Event(), threading.Lock()
+    end.acquire()
+
+    def beside() -> None:
+        with cooperative_locks():
+            begun.set()
+            with end:
+                pass
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    begun.wait(60)
+    with cooperative_locks():
+        end.release()
+        thread.join()
+        assert isinstance(threading.Lock(), CooperativeLock)
+    assert type(threading.Lock()).__module__ == "_thread"
 
 
 def test_locks_made_afterwards_are_ordinary_again() -> None:

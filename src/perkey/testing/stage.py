@@ -18,8 +18,12 @@ from perkey.testing.where import USERS, line, whose
 _real_lock = _thread.allocate_lock
 _running: dict[int, _Actor] = {}
 """Thread id -> the actor that runs on it, while an exploration is on."""
-_directing: set[int] = set()
-"""Threads that explore; with the actors the only ones whose locks are cooperative."""
+_directing: list[int] = []
+"""Threads that explore, once for each time; with the actors the only ones whose locks are
+cooperative."""
+_ordinary: list[tuple[Any, str, Any]] = []
+"""What is patched while anybody explores: where, its name, and what stands there else."""
+_patching = _real_lock()
 
 READY, BLOCKED, DONE = range(3)
 
@@ -147,13 +151,14 @@ def _file(module: ModuleType) -> str:
 class CooperativeLock:
     """A lock whose every operation is a switch point; the interface of ``threading.Lock``.
 
-    A thread that has nothing to do with an exploration under way, such as one of a library, gets
-    a real lock instead: it must be able to wait.
+    A thread that has nothing to do with an exploration, such as one of a library, gets a real
+    lock instead: it must be able to wait. It may have looked this class up before the exploration
+    ended and ask for the lock after, so nothing but the asking thread decides.
     """
 
     def __new__(cls) -> Any:
         me = _thread.get_ident()
-        if _directing and me not in _directing and me not in _running:
+        if me not in _directing and me not in _running:
             return _real_lock()
         return super().__new__(cls)
 
@@ -356,26 +361,37 @@ _INSIDE = frozenset({__file__, threading.__file__})
 @contextmanager
 def cooperative_locks() -> Iterator[None]:
     """Every lock that this thread and the actors make within is a cooperative one."""
-    threads: Any = threading
     me = _thread.get_ident()
-    outermost = me not in _directing
-    saved = {name: getattr(threads, name) for name in ("Lock", "RLock", "_allocate_lock")}
-    bound = [
-        module
-        for name, module in list(sys.modules.items())
-        if name.startswith("perkey.") and getattr(module, "allocate_lock", None) is _real_lock
-    ]
-    threads.Lock = threads._allocate_lock = CooperativeLock
-    threads.RLock = threads._PyRLock
-    for module in bound:
-        module.allocate_lock = CooperativeLock  # type: ignore[attr-defined]
-    _directing.add(me)
+    with _patching:
+        _directing.append(me)
+        if len(_directing) == 1:
+            _patch()
     try:
         yield
     finally:
-        if outermost:
-            _directing.discard(me)
-        for name, value in saved.items():
-            setattr(threads, name, value)
-        for module in bound:
-            module.allocate_lock = _real_lock  # type: ignore[attr-defined]
+        with _patching:
+            _directing.remove(me)
+            if not _directing:
+                _restore()
+
+
+def _patch() -> None:
+    threads: Any = threading
+    makers = {
+        "Lock": CooperativeLock,
+        "_allocate_lock": CooperativeLock,
+        "RLock": threads._PyRLock,
+    }
+    for name, maker in makers.items():
+        _ordinary.append((threads, name, getattr(threads, name)))
+        setattr(threads, name, maker)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("perkey.") and getattr(module, "allocate_lock", None) is _real_lock:
+            _ordinary.append((module, "allocate_lock", _real_lock))
+            module.allocate_lock = CooperativeLock  # type: ignore[attr-defined]
+
+
+def _restore() -> None:
+    while _ordinary:
+        module, name, maker = _ordinary.pop()
+        setattr(module, name, maker)
