@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -284,3 +285,45 @@ def test_colour_only_at_a_terminal_that_wants_it(
         monkeypatch.delenv("NO_COLOR", raising=False)
     output.say("hello", style="red")
     assert ("\x1b[31m" in capsys.readouterr().out) is (variable == "")
+
+
+def test_a_store_without_credentials_ends_alike_everywhere(
+    perkey: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One code, one beginning and no second advice, whoever's bucket it is."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setattr("azure.identity.DefaultAzureCredential", _Nobody)
+    for url in ("s3://b/p", "gs://b/p", "az://account@b/p"):
+        ran = perkey("doc", "get", "k", "--store", url, "--json")
+        assert (ran.code, ran.error["code"]) == (exits.STORE, "no-credentials")
+        assert ran.error["message"].startswith("no credentials")
+        assert ran.error["hint"] == ""
+
+
+class _Nobody:
+    """Whoever azure-identity finds where nobody is logged in."""
+
+    def get_token(self, *scopes: str) -> object:
+        from azure.core.exceptions import ClientAuthenticationError
+
+        raise ClientAuthenticationError("nobody is logged in")
+
+
+def test_a_file_of_another_program_is_told_by_name_and_without_a_second_advice(
+    perkey: Command, tmp_path: Path
+) -> None:
+    raw = sqlite3.connect(tmp_path / "crm.db")
+    raw.execute("CREATE TABLE customers (id)")
+    raw.close()
+    ran = perkey("doc", "list", "--store", f"sqlite:///{tmp_path}/crm.db")
+    assert ran.code == exits.STORE
+    (line,) = ran.err.splitlines()
+    assert "of another program" in line
+    assert "table customers" in line
+    assert line.endswith("name another file")

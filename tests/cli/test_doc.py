@@ -94,8 +94,9 @@ def test_watch_from_the_beginning(perkey: Command) -> None:
     perkey("doc", "put", "x", "0", "--create")
     perkey("doc", "put", "w/1", "2", "--if-match", "1", "--by", "b")
     perkey("doc", "delete", "w/1", "--by", "c")
+    perkey("doc", "put", "w/1", "4", "--create")
     seen = perkey("doc", "watch", "w/", "--after", "", "--until-synced").out
-    assert seen.splitlines() == ["w/1 1 a 1", "w/1 2 b 2", "w/1 3 c (deleted)"]
+    assert seen.splitlines() == ["w/1 1 a 1", "w/1 2 b 2", "w/1 3 c (deleted)", "w/1 4 - 4"]
 
 
 def test_watch_goes_on_from_a_cursor(perkey: Command) -> None:

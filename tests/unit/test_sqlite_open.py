@@ -51,9 +51,13 @@ def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
 def test_somebody_elses_database_is_refused(tmp_path: Path, mode: str) -> None:
     raw = sqlite3.connect(tmp_path / "work.db", isolation_level=None)
     raw.execute(f"PRAGMA journal_mode = {mode}")
-    raw.execute("CREATE TABLE customers (id)")
+    for table in ("customers", "orders", "payments", "refunds"):
+        raw.execute(f"CREATE TABLE {table} (id)")
     raw.close()
-    assert "not a perkey store" in refused(tmp_path, perkey.SchemaMismatch)
+    said = refused(tmp_path, perkey.SchemaMismatch)
+    assert "not a perkey store" in said
+    assert "found 0x0 and tables customers, orders, payments and 1 more" in said
+    assert "name another file" in said
 
 
 @pytest.mark.parametrize("pragma", ["application_id = 77", "user_version = 3"])

@@ -13,7 +13,20 @@ from perkey.cli.options import By, Common, IfMatch, json_argument
 from perkey.errors import UsageError
 from perkey.flows.blame import Origin
 
-app = App(name="doc", help="Read and write versioned documents in any store.")
+HELP = """Read and write versioned documents in any store.
+
+The store is the one that --store or PERKEY_STORE names; put --create makes an SQLite file.
+
+For example:
+
+    export PERKEY_STORE=sqlite:///work.db
+    perkey doc put report '{"title": "Audit"}' --create
+    perkey doc patch report '{"title": "Second audit"}' --by ana
+    perkey doc get report
+    perkey doc history report
+"""
+
+app = App(name="doc", help=HELP)
 
 Limit = Annotated[int, Parameter(name="--limit", metavar="N", help="At most this many.")]
 Key = Annotated[str, Parameter(help="The document's key.")]
@@ -336,7 +349,7 @@ def _changed(event: Change, common: Common) -> None:
         output.as_json({"cursor": event.cursor, **facts(document)}, pretty=False)
     else:
         value = "(deleted)" if document.deleted else output.short(document.value)
-        output.say(f"{document.key} {document.version} {document.by} {value}")
+        output.say(f"{document.key} {document.version} {document.by or '-'} {value}")
 
 
 def _marked(what: str, cursor: str, common: Common) -> None:

@@ -64,6 +64,8 @@ def code_of(error: errors.PerkeyError) -> int:
 
 def hint_for(error: errors.PerkeyError) -> str:
     """What to do next, in one line; empty when the message says it all."""
+    if "foreign" in error.details or error.code == "no-credentials":
+        return ""  # the message says what to do instead
     if isinstance(error, errors.StoreUnavailable) and "missing" in error.details:
         return "perkey doc put --create, or --overwrite, and perkey ledger open begin a store"
     if isinstance(error, errors.StoreUnavailable) and "port" in error.details:

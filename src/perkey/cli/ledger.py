@@ -18,7 +18,22 @@ from perkey.errors import UsageError
 from perkey.flows.ledger import amounts
 from perkey.ledger import Balance, Difference, Transfer
 
-app = App(name="ledger", help="Move money between accounts; every operation has a key of its own.")
+HELP = """Move money between accounts; every operation has a key of its own.
+
+The same key again moves nothing: it shows what was done before. The store is the one that
+--store or PERKEY_STORE names; open makes an SQLite file.
+
+For example:
+
+    export PERKEY_STORE=sqlite:///work.db
+    perkey ledger open bank EUR --floor none
+    perkey ledger open alice EUR
+    perkey ledger transfer bank alice 12.50 --key pay/1
+    perkey ledger statement alice
+    perkey ledger verify
+"""
+
+app = App(name="ledger", help=HELP)
 
 Amount = Annotated[
     str, Parameter(help="Like 12.50, in the account's unit.", allow_leading_hyphen=True)

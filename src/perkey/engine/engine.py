@@ -28,6 +28,7 @@ from perkey.engine.registry import Registration, Registry, Starter, check_engine
 from perkey.engine.runner import Runner
 from perkey.engine.starts import Starts
 from perkey.errors import InvalidState, NotFound, NotSupported, StillRunning, UsageError
+from perkey.store.core import MULTI_KEY_STORES
 from perkey.stores import AsyncStore
 
 LEAST_S = 0.1
@@ -54,7 +55,7 @@ class AsyncEngine:
         if atomic is not None and atomic < 6:
             raise NotSupported(
                 "an engine commits an instance with its indexes at once, and this store commits "
-                f"at most {atomic} keys; use memory://, sqlite://, postgresql://, redis:// or etcd://"
+                f"at most {atomic} keys; use {MULTI_KEY_STORES}"
             )
         self.limits = limits or EngineLimits()
         self.id = f"{name or 'engine'}-{clock.token()}"

@@ -25,7 +25,10 @@ from perkey.store.transaction import Outcome, Transaction
 
 T = TypeVar("T")
 
-MULTI_KEY_STORES = "memory://, sqlite://, postgresql://, redis:// or etcd://"
+MULTI_KEY_STORES = (
+    "memory://, sqlite://, postgresql://, redis://, etcd://, dynamodb:// or nats:// (2.12 or newer)"
+)
+"""The stores that commit several keys at once; ``atomic_keys`` of each says how many."""
 
 
 class Core:

@@ -13,9 +13,9 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perkey.errors import StoreUnavailable, UsageError
+from perkey.errors import StoreUnavailable
 from perkey.store.backends.aws_wire import Keys, Wire, _Credentials, region_of
-from perkey.store.backends.port import NothingDone
+from perkey.store.backends.port import NoCredentials, NothingDone
 from perkey.store.url import parse
 from tests.unit.manual_clock import ManualClock
 from tests.unit.objects.answers import Answers
@@ -103,7 +103,7 @@ def test_where_credentials_come_from(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     assert found("s3://b?profile=mine") == "file"
     for wrong in ("s3://b", "s3://b?profile=other"):
-        with pytest.raises(UsageError, match="no credentials"):
+        with pytest.raises(NoCredentials, match="no credentials"):
             found(wrong)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "environment")
     assert found("s3://b") == "environment"

@@ -8,11 +8,13 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 
 from perkey.errors import UsageError
 from perkey.store.backends import azure_wire
 from perkey.store.backends.azure_account import ACCOUNTS, CONNECTION, KEYS, SIGNATURE, account
 from perkey.store.backends.azure_wire import Wire
+from perkey.store.backends.port import NoCredentials
 from perkey.store.url import parse
 from tests.unit.manual_clock import ManualClock
 
@@ -169,6 +171,17 @@ def test_without_a_key_microsoft_entra_is_asked(monkeypatch: pytest.MonkeyPatch)
     assert credential.asked == ["https://storage.azure.com/.default"]
 
 
+def test_where_nobody_is_logged_in_it_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Nobody:
+        def get_token(self, scope: str) -> Any:
+            raise ClientAuthenticationError(f"a page of what was tried, with {KEY}")
+
+    monkeypatch.setattr("azure.identity.DefaultAzureCredential", Nobody)
+    with pytest.raises(NoCredentials, match=r"no credentials \(Client.*\): log in .*KEY") as caught:
+        wire("az://acc@box").prepared("GET", "/box/a", {}, {}, b"")
+    assert KEY not in f"{caught.value} {caught.value.__cause__}"
+
+
 def test_a_token_is_not_sent_where_others_read_it() -> None:
     with pytest.raises(UsageError, match="expected a key"):
         wire("az://acc@box?endpoint=http://h:1")
@@ -178,5 +191,5 @@ def test_without_azure_identity_it_is_told_what_else_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "azure.identity", None)
-    with pytest.raises(UsageError, match=r"perkey\[azure\]"):
+    with pytest.raises(NoCredentials, match=r"no credentials: say az.*perkey\[azure\]"):
         wire("az://acc@box")

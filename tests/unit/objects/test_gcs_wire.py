@@ -15,9 +15,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from perkey.clock import SYSTEM
-from perkey.errors import UsageError
 from perkey.store.backends.gcs_wire import SCOPE, Wire
-from perkey.store.backends.port import NothingDone
+from perkey.store.backends.port import NoCredentials, NothingDone
 from perkey.store.url import parse
 from tests.unit.objects.answers import Answers
 
@@ -99,7 +98,7 @@ def test_a_server_that_is_not_googles_is_asked_without_a_name(
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "127.0.0.1:1")
     here = wire("gs://b")
     assert (here.place, authorization(here)) == ("127.0.0.1:1", None)
-    with pytest.raises(UsageError, match="no credentials"):
+    with pytest.raises(NoCredentials, match="no credentials"):
         wire("gs://b?endpoint=http://h:1")  # this URL does not mean the environment's server
 
 
@@ -153,7 +152,7 @@ def test_a_file_that_holds_none(content: str | None, tmp_path: Path) -> None:
     file = tmp_path / "file.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(UsageError, match="no credentials"):
+    with pytest.raises(NoCredentials, match="no credentials"):
         wire(f"gs://b?credentials={file}")
 
 
@@ -161,6 +160,6 @@ def test_without_google_auth_it_is_told_what_else_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "google.auth", None)
-    with pytest.raises(UsageError, match=r"perkey\[gcs\]"):
+    with pytest.raises(NoCredentials, match=r"perkey\[gcs\]"):
         wire("gs://b")
     assert authorization(wire(f"gs://token:{SECRET}@b")) == f"Bearer {SECRET}"

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from perkey.clock import Clock
-from perkey.errors import UsageError
 from perkey.store.backends import wire
+from perkey.store.backends.port import NoCredentials
 from perkey.store.backends.wire import query_text, quoted_path
 from perkey.store.url import Location
 
@@ -130,15 +130,15 @@ def _searched(profile: str | None) -> Any:
         import botocore.exceptions
         import botocore.session
     except ModuleNotFoundError:
-        raise UsageError(
+        raise NoCredentials(
             f"no credentials: {said}; AWS's other ways need: pip install botocore"
         ) from None
     try:
         found = botocore.session.Session(profile=profile).get_credentials()
     except botocore.exceptions.BotoCoreError as error:
-        raise UsageError(f"no credentials ({type(error).__name__}): {said}") from None
+        raise NoCredentials(f"no credentials ({type(error).__name__}): {said}") from None
     if found is None:
-        raise UsageError(f"no credentials: {said}")
+        raise NoCredentials(f"no credentials: {said}")
     return found
 
 

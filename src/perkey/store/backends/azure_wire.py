@@ -13,6 +13,7 @@ from perkey.errors import UsageError
 from perkey.store.backends import wire
 from perkey.store.backends.azure_account import Account
 from perkey.store.backends.bearer import Bearer, Token
+from perkey.store.backends.port import NoCredentials
 from perkey.store.backends.wire import query_text, quoted_path
 from perkey.store.url import Location
 
@@ -106,7 +107,8 @@ def _to_sign(
     )
 
 
-ADVICE = "log in (az login), or say az://account:KEY@container"
+SAID = "say az://account:KEY@container, or set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN"
+ADVICE = f"log in (az login), or {SAID}"
 """Where Microsoft Entra gives no token."""
 
 
@@ -117,12 +119,17 @@ class _Found:
         try:
             from azure.identity import DefaultAzureCredential
         except ModuleNotFoundError:
-            raise UsageError(
-                "no credentials: say az://account:KEY@container, or set AZURE_STORAGE_KEY or "
-                "AZURE_STORAGE_SAS_TOKEN; Microsoft Entra needs: pip install 'perkey[azure]'"
+            raise NoCredentials(
+                f"no credentials: {SAID}; Microsoft Entra needs: pip install 'perkey[azure]'"
             ) from None
         self._found = DefaultAzureCredential()
 
     def __call__(self) -> Token:
-        token = self._found.get_token(SCOPE)
+        from azure.core.exceptions import ClientAuthenticationError
+
+        try:
+            token = self._found.get_token(SCOPE)
+        except ClientAuthenticationError as error:
+            # Its words are a page, and may quote what was sent.
+            raise NoCredentials(f"no credentials ({type(error).__name__}): {ADVICE}") from None
         return Token(token.token, token.expires_on * 1000)

@@ -46,6 +46,8 @@ class Bearer:
             except Exception as error:
                 if token is not None and now < token.ends_ms:
                     return token.text
+                if isinstance(error, NothingDone):
+                    raise
                 # Its words may quote what was sent, and that is a secret.
                 raise NothingDone(
                     f"no token could be had with the credentials found: {type(error).__name__}"

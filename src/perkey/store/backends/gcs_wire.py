@@ -15,6 +15,7 @@ from perkey.clock import Clock
 from perkey.errors import UsageError
 from perkey.store.backends import wire
 from perkey.store.backends.bearer import Bearer, Fixed, Token
+from perkey.store.backends.port import NoCredentials
 from perkey.store.backends.wire import query_text
 from perkey.store.url import Location
 
@@ -95,7 +96,7 @@ class _Found:
             import google.auth
             import google.auth.exceptions
         except ModuleNotFoundError:
-            raise UsageError(
+            raise NoCredentials(
                 f"no credentials: {said}; the first two need: pip install 'perkey[gcs]'"
             ) from None
         try:
@@ -104,7 +105,7 @@ class _Found:
             else:
                 self._found = _read(file)
         except (google.auth.exceptions.GoogleAuthError, OSError, ValueError) as error:
-            raise UsageError(f"no credentials ({type(error).__name__}): {said}") from None
+            raise NoCredentials(f"no credentials ({type(error).__name__}): {said}") from None
 
     def __call__(self) -> Token:
         self._found.refresh(_fetched)

@@ -16,6 +16,12 @@ class NothingDone(StoreUnavailable):
     code = "nothing-done"
 
 
+class NoCredentials(NothingDone):
+    """Nobody said who asks the store; nothing was done."""
+
+    code = "no-credentials"
+
+
 class Port(Protocol):
     """The store behind ``Optimistic``.  Used by one thread at a time."""
 

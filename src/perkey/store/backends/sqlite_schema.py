@@ -119,9 +119,10 @@ def check(connection: sqlite3.Connection, name: str) -> int:
         if application == 0 and version == 0 and tables == 0:
             return 0
         raise SchemaMismatch(
-            f"{name} is an SQLite database, but not a perkey store "
-            f"(application_id {application:#x}, {tables} tables); it was left as it is: "
-            "name another file"
+            f"{name} is an SQLite database of another program, not a perkey store: expected "
+            f"application_id {APPLICATION_ID:#x}, found {application:#x} and {_named(connection)}; "
+            "it was left as it is: name another file",
+            foreign=True,
         )
     if version > len(STEPS):
         raise SchemaMismatch(
@@ -129,6 +130,18 @@ def check(connection: sqlite3.Connection, name: str) -> int:
             f"below, found {version}; upgrade perkey to open it"
         )
     return int(version)
+
+
+def _named(connection: sqlite3.Connection) -> str:
+    """What a file of somebody else's holds, for whoever has to recognise it."""
+    rows = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+    ).fetchall()
+    if not rows:
+        return "no tables"
+    shown = ", ".join(f"{name:.40}" for (name,) in rows[:3])
+    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+    return f"table{'s' * (len(rows) > 1)} {shown}{more}"
 
 
 def migrate(connection: sqlite3.Connection, taken: int) -> None:
