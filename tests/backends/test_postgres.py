@@ -18,6 +18,7 @@ from perkey.store.backends.postgres_wire import Ask, Wire
 from perkey.store.evaluate import Batch, Unit
 from perkey.store.fencing import LeaseState, lease_body
 from perkey.store.keys import Key
+from perkey.store.record import Record
 from perkey.store.transaction import Outcome, Transaction, Tx
 from tests.servers.postgres import Postgres
 
@@ -129,13 +130,13 @@ def test_a_document_that_is_known_is_updated_in_one_round_trip(
 
         trips = trips_of(store, monkeypatch)
         assert documents.update("guessed", more).value == {"n": 1}
-        assert trips == [commits.WRITE_IF]
+        assert trips == [commits.WRITE_ONE]
         trips.clear()
         assert others.update("guessed", more).value == {"n": 2}
         assert trips == [commits.LOCKED_HEADS, commits.WRITE]
         trips.clear()
         assert documents.update("guessed", more).value == {"n": 3}
-        assert trips == [commits.WRITE_IF, commits.LOCKED_HEADS, commits.WRITE]
+        assert trips == [commits.WRITE_ONE, commits.LOCKED_HEADS, commits.WRITE]
         history = store.history("guessed", limit=10)
         assert [each.version for each in history] == [1, 2, 3, 4]
         assert [each.value["n"] for each in history] == [0, 1, 2, 3]
@@ -170,6 +171,77 @@ def test_a_guess_waits_for_a_row_and_is_wrong_after_all(
         thread.join()
         assert results == [11]
         assert store.get("waited/b").version == 3
+
+
+@pytest.mark.parametrize("ends", ["COMMIT", "ROLLBACK"])
+def test_a_guess_of_one_record_waits_for_its_row(
+    postgres_server: Postgres, plain: psycopg.Connection, ends: str
+) -> None:
+    """Compared with what is there once the row is free; and what was not written leaves nothing."""
+    key = f"waited/{ends}"
+    with perkey.open(postgres_server.url) as store:
+        documents = perkey.Documents(store)
+        documents.put(key, 1, create=True)
+        plain.execute("BEGIN")
+        plain.execute(
+            "UPDATE perkey_heads SET body = '10', op = 'theirs' WHERE key = %s",
+            (f"d/{key}".encode(),),
+        )
+        thread = threading.Thread(target=documents.update, args=(key, lambda value: value + 1))
+        thread.start()
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        while plain.execute(waits).fetchone() == (0,):
+            pass
+        plain.execute(ends.encode())
+        thread.join()
+        assert store.get(key).value == (11 if ends == "COMMIT" else 2)
+        assert [each.version for each in store.history(key, limit=10)] == [1, 2]
+
+
+def test_one_record_arrives_as_it_is(postgres_server: Postgres) -> None:
+    """A deletion, a body with every byte, and a record of which no version is kept."""
+    with perkey.open(postgres_server.url) as store:
+        wire = store.backend._link.wire(store.backend._link.connected())  # type: ignore[attr-defined]
+        first = Record("d/one", 1, b"1", "é", 5, "op 1")
+        kept = [
+            Record("d/one", 2, b"\0\xff" * 3000, "\0", 6, "op 2", "op 1", 2**62, 1),
+            Record("d/one", 3, None, "", 7, "op 3", "op 2! op 1", 2**62, 2),
+        ]
+        lease = [Record("l/one", n, b"%d" % n, "", n, f"op {n}") for n in (1, 2)]
+        for head, *later in ([first, *kept], lease):
+            wire.ask(*commits.write(Batch([]), Unit([head], []), {}))
+            for record in later:
+                heads = {Key(head.key): head}
+                (ask,) = commits.write_if(Batch([]), Unit([record], []), heads, b"5000")
+                assert ask[0] == commits.WRITE_ONE
+                now, same = commits.wrote(wire.ask(ask)[0])
+                assert same
+                assert abs((now or 0) - store.backend.now_ms()) < 3_600_000
+                # A second time it is not over that head any more.
+                assert commits.wrote(wire.ask(ask)[0]) == (None, False)
+                assert store.backend.read([Key(record.key)]) == [record]
+                head = record
+        assert store.backend.history("d/one", 0, 10) == [first, *kept]
+        assert store.backend.history("l/one", 0, 10) == []
+
+
+def test_changes_of_one_record_come_in_order_whoever_began_first(
+    postgres_server: Postgres, plain: psycopg.Connection
+) -> None:
+    with perkey.open(postgres_server.url) as store:
+        begin = store.backend.cursor("d/")
+        with plain.transaction():
+            plain.execute("SELECT pg_current_xact_id()")
+            store.put("inverted/one", 1, create=True)
+            (head,) = store.backend.read([Key("d/inverted/one")])
+            assert head is not None
+            later = replace(head, version=2, op="later")
+            unit = Unit([later], [])
+            (ask,) = commits.write_if(Batch([]), unit, {Key(head.key): head}, b"5000")
+            assert ask[0] == commits.WRITE_ONE
+            assert commits.wrote(Wire(plain, prepare=False).ask(ask)[0])[1]
+        page = store.backend.changes("d/inverted/one", begin, 10)
+        assert [record.version for record in page.records] == [1, 2]
 
 
 def test_a_key_that_was_found_missing_is_not_made_meanwhile(postgres_server: Postgres) -> None:

@@ -235,6 +235,31 @@ def test_a_condition_that_is_not_compared_is_caught(monkeypatch: pytest.MonkeyPa
     assert found(explored(increments, each_counted_once))
 
 
+def alone() -> Sequence[Plan]:
+    return [[[adding("p1", A)], [adding("p2", A)]], [[adding("q1", A)], [adding("q2", B)]]]
+
+
+def each_alone_counted_once(world: World) -> None:
+    world.arrive()
+    for key in (A, B):
+        made = world.ops(key)
+        assert len(made) == len(set(made)) == world.value(key) == world.server.rows[key].version
+    for side in world.sides:
+        assert [each.error for each in side.told] == [None] * len(side.told)
+        if not side.unsure:
+            names = [batch[0].op for batch in side.plan]
+            assert {*names[: len(side.told)]} <= {*world.ops(A), *world.ops(B)}
+
+
+def test_one_record_by_itself_counts_once_whatever_is_lost_or_late() -> None:
+    holds(explored(alone, each_alone_counted_once, [*NONE, *LOST, *ENDS]))
+
+
+def test_one_record_that_is_not_compared_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "_is", lambda self, *expected: True)
+    assert found(explored(alone, each_alone_counted_once))
+
+
 def test_a_late_request_that_is_given_up_too_early_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -133,6 +133,8 @@ class Session:
             if same:
                 self._write(parameters)
             return Answer([[_whole(self.server.now), b"\1" if same else b"\0"]])
+        if statement == commits.WRITE_ONE:
+            return self._write_one(parameters)
         if statement == commits.CAME:
             came = [key for key in _texts(parameters[0]) if key in self.server.rows]
             return Answer([[b"\1"] for _ in came[:1]])
@@ -180,6 +182,29 @@ class Session:
         heads = self._hold(keys)
         expected = list(zip(_numbers(versions), _texts(ops), strict=True))
         return [(each.version, each.op) for each in heads] == expected
+
+    def _write_one(self, parameters: Sequence[bytes]) -> Answer:
+        """What is not the head that was expected, is not waited for."""
+        key, kept = parameters[0].decode(), parameters[12] == b"\1"
+        expected = (int.from_bytes(parameters[10], "big"), parameters[11].decode())
+        if not self._is(key, expected):
+            return Answer()
+        self.server.hold(self, key)
+        if not self._is(key, expected):
+            return Answer()
+        texts = [each.decode() for each in (parameters[3], *parameters[5:7])]
+        numbers = [int.from_bytes(parameters[n], "big", signed=True) for n in (1, 4, 7, 8)]
+        record = Record(
+            key, numbers[0], parameters[2], texts[0], numbers[1], *texts[1:], *numbers[2:]
+        )
+        self.pending.append(lambda: self._put(record))
+        if kept:
+            self.pending.append(lambda: self.server.kept.append(record))
+        return Answer([[_whole(self.server.now), b"\1"]])
+
+    def _is(self, key: str, expected: tuple[int, str]) -> bool:
+        head = self.server.rows[key]
+        return (head.version, head.op) == expected
 
     def _write(self, parameters: Sequence[bytes]) -> None:
         columns: list[Any] = [_texts(parameters[0]), _numbers(parameters[1]), array(parameters[2])]

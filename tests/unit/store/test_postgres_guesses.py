@@ -160,6 +160,50 @@ def test_a_lease_that_ends_by_the_servers_time_ends_a_guess(
     assert [each.result for each in fenced_writes(Rig())] == [1, 2, 3], "the bug is caught"
 
 
+def test_one_record_over_the_one_head_goes_without_arrays() -> None:
+    head = Record(A, 1, b"1", "me", 5, "before")
+    record = Record(A, 2, None, "you", 6, "after", "before", 3, 1)
+    lease = Record("l/a", 7, b"1")
+
+    def statement(*writes: Record, heads: dict[Key, Record | None] | None = None) -> bytes:
+        batch, found = Batch([]), {A: head} if heads is None else heads
+        return commits.write_if(batch, Unit([*writes], []), found, b"9")[0][0]
+
+    assert statement(record) == commits.WRITE_ONE
+    assert statement(lease, heads={Key("l/a"): lease}) == commits.WRITE_ONE
+    more = Record(A, 3, b"3")
+    for general in (
+        statement(record, more),
+        statement(record, heads={A: head, B: head}),
+        statement(record, heads={A: head, B: None}),
+        statement(Record(A, 1, b"1"), heads={A: None}),
+        statement(Record("e/1", 1, b"1"), heads={A: head}),
+    ):
+        assert general == commits.WRITE_IF
+
+
+def test_one_record_under_a_lease_is_compared_with_its_end() -> None:
+    """One statement does not look at the time after it has waited for its row."""
+    key = Key("l/lease")
+    head = Record(key, 1, lease_body(LeaseState("me", 1, 5_000)), op="before")
+    fenced = Transaction((key,), lambda tx: None)
+    fenced.fence = Fence(key, 1)
+    ((statement, parameters),) = commits.write_if(
+        Batch([fenced]), unit(Record(key, 2, b"2")), {key: head}, b"9"
+    )
+    assert statement == commits.WRITE_IF
+    assert parameters[-1] == (5_000).to_bytes(8, "big")
+
+
+def test_one_record_tells_its_head_by_version_and_op() -> None:
+    rig = Rig()
+    rig.trips(rig.adding(A))
+    assert rig.trips(rig.adding(A)) == [1, 2]
+    other = Record(A, 2, b"40", op="theirs")
+    rig.server.rows[A] = other
+    assert rig.trips(rig.adding(A)) == [3, 41], "the version is the same, the write was another"
+
+
 def test_what_retention_drops_is_written_the_sure_way() -> None:
     rig = Rig(keep_versions=2)
     assert [rig.trips(rig.adding(A))[0] for _ in range(2)] == [2, 1]

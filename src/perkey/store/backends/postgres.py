@@ -151,7 +151,8 @@ class PostgresBackend:
         answer = wire.ask(commits.BEGIN, *asks, commits.COMMIT, then=commits.TELL)[1]
         batch.committing = None
         told, same = commits.wrote(answer)
-        self._known.told(told)
+        if told is not None:
+            self._known.told(told)
         if not same:
             return None
         self._known.keep(heads, unit)

@@ -41,6 +41,7 @@ TELL: Ask = (
 )
 
 _FOR_EVER = 1 << 62
+_bigint = struct.Struct(">q").pack
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
@@ -113,6 +114,28 @@ WRITE_IF = _write(
 """Without a look: on the condition that the heads of the keys $13, as far as there are any, have
 the versions $14 and the ops $15, and before $16."""
 
+# The update compares what it finds when it has the row, and it tells the time then.
+WRITE_ONE = f"""
+    WITH moved AS (
+        UPDATE perkey_heads SET version = $2::bigint, body = $3::bytea, "by" = $4::bytea,
+            at = $5::bigint, op = $6::text, ops = $7::text, fence = $8::bigint, base = $9::bigint
+        WHERE key = CASE WHEN (SELECT set_config('lock_timeout', $10, true)) <> ''
+                THEN $1::bytea END
+            AND version = $11::bigint AND op = $12::text
+        RETURNING {_NOW} AS now
+    ), kept AS (
+        INSERT INTO perkey_versions ({COLUMNS}, xid)
+        SELECT $1::bytea, $2::bigint, $3::bytea, $4::bytea, $5::bigint, $6::text, $7::text,
+            $8::bigint, $9::bigint, greatest(pg_current_xact_id(), (
+                SELECT v.xid FROM perkey_versions AS v
+                WHERE v.key = $1::bytea AND v.version = $11::bigint))
+        FROM moved WHERE $13::boolean
+    )
+    SELECT now, true FROM moved
+    """.encode()
+"""``WRITE_IF`` for what is done most: one record over the one declared key, which is there.
+Without arrays it costs less than three quarters.  Tells nothing where the head differs."""
+
 # A key that is not there cannot be locked either.  Whoever only found it missing holds its place
 # until the commit: another process that makes it waits, and meets what was written meanwhile.
 UNRESERVE = b"DELETE FROM perkey_heads WHERE key = ANY($1::bytea[]) AND version = 0"
@@ -144,6 +167,11 @@ def write_if(
     batch: Batch, unit: Unit, heads: Mapping[Key, Record | None], patience: bytes
 ) -> list[Ask]:
     """Write ``unit`` if ``heads`` are those that are there; ``wrote`` reads the first answer."""
+    until = _held_until(batch, unit, heads)
+    if len(heads) == len(unit.writes) == 1 and until == _FOR_EVER:
+        (head,), (record,) = heads.values(), unit.writes
+        if head is not None and head.key == record.key:
+            return [_write_one(record, head, patience)]
     missing = _missing(batch, unit, heads)
     keys = sorted(heads)
     there = [head for head in map(heads.__getitem__, keys) if head is not None]
@@ -152,10 +180,28 @@ def write_if(
         byteas(map(str.encode, keys)),
         bigints([head.version for head in there]),
         texts([head.op for head in there]),
-        struct.pack(">q", _held_until(batch, unit, heads)),
+        _bigint(until),
     ]
     columns = _columns(unit.writes, heads, missing)
     return [(WRITE_IF, [*columns, *condition]), *_unreserved(missing)]
+
+
+def _write_one(record: Record, head: Record, patience: bytes) -> Ask:
+    """Write ``record`` over ``head``, which is the only one, if it is the one that is there."""
+    key, version, body, by, at, op, ops, fence, base = astuple(record)
+    columns = [
+        key.encode(),
+        _bigint(version),
+        body,
+        by.encode(),
+        _bigint(at),
+        op.encode(),
+        ops.encode(),
+        _bigint(fence),
+        _bigint(base),
+    ]
+    kept = b"\1" if keeps_history(key) else b"\0"
+    return WRITE_ONE, [*columns, patience, _bigint(head.version), head.op.encode(), kept]
 
 
 def _held_until(batch: Batch, unit: Unit, heads: Mapping[Key, Record | None]) -> int:
@@ -226,8 +272,10 @@ def _columns(
     ]
 
 
-def wrote(result: PGresult) -> tuple[int, bool]:
-    """(the store's time, whether the heads were those that were expected)."""
+def wrote(result: PGresult) -> tuple[int | None, bool]:
+    """(the store's time if it was told, whether the heads were those that were expected)."""
+    if not result.ntuples:
+        return None, False
     return _number(result.get_value(0, 0)), result.get_value(0, 1) == b"\1"
 
 

@@ -15,8 +15,8 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
-Ask = tuple[bytes, Sequence[bytes]]
-"""A statement with ``$1``, ``$2`` ..., and its parameters in binary."""
+Ask = tuple[bytes, Sequence[bytes | None]]
+"""A statement with ``$1``, ``$2`` ..., and its parameters in binary; None is NULL."""
 _SHORT = (b"BEGIN", b"COMMIT", b"ROLLBACK")
 """What is not worth preparing."""
 _FAILED = ExecStatus.FATAL_ERROR
