@@ -8,11 +8,13 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+import perkey
 from perkey.errors import StoreUnavailable
 from perkey.server.run import listen
 from perkey.server.settings import Settings
@@ -30,17 +32,26 @@ def server() -> Iterator[PerkeyHttp]:
 
 
 LATE = """
+import socket
 from dataclasses import replace
 from perkey.cli import main
 from perkey.server import run
-serve = run.serve
-run.serve = lambda url, settings, *more: serve(url, replace(settings, stop_s=60), *more)
+serve, listen = run.serve, run.listen
+def small(settings):
+    listener = listen(settings)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    return listener
+run.listen = small
+run.serve = lambda url, settings, *more: serve(url, replace(settings, stop_s=600), *more)
 main()
 """
 
 
 class Patient(PerkeyHttp):
-    """Its last requests have more time than the 5 s for which a machine may stand still."""
+    """Waits ten minutes for its last requests: what ends before did not wait for that.
+
+    Of what its clients have not read, their connections hold little and the server the rest.
+    """
 
     def command(self) -> list[str]:
         python, *_, store, port, number = super().command()
@@ -204,28 +215,62 @@ def test_tokens_and_keys_are_not_in_the_log(tmp_path: Path) -> None:
         assert "a-secret-key" not in log
 
 
-@pytest.mark.parametrize("reads", [True, False])
-def test_open_streams_do_not_hold_it_up(request: pytest.FixtureRequest, reads: bool) -> None:
-    """Also where a client has stopped reading what it asked for."""
-    server = request.getfixturevalue("patient" if reads else "server")
-    ask = b"GET /v1/events HTTP/1.1\r\n" + HOST + b"\r\n"
-    with socket.socket() as stream:
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        stream.connect((base.HOST, server.port))
-        stream.settimeout(60)
-        stream.sendall(ask)
-        seen = b""
-        while b"event: synced" not in seen:
-            seen += stream.recv(4096)
-        for n in range(1 if reads else 400):
-            key = f"{n:04}{'x' * (1 if reads else 500)}"
-            assert put(server.port, key, 1, if_none_match="*") == 201
-        process = psutil.Process(server.pid)
-        process.send_signal(signal.SIGTERM)
-        while reads and (chunk := stream.recv(4096)):
+def opened(server: PerkeyHttp, path: bytes, until: bytes) -> tuple[socket.socket, bytes]:
+    """A connection that has read an answer as far as ``until``, and what that was."""
+    stream = socket.socket()
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    stream.connect((base.HOST, server.port))
+    stream.settimeout(60)
+    stream.sendall(b"GET " + path + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+    seen = b""
+    while until not in seen:
+        seen += stream.recv(4096)
+    return stream, seen
+
+
+def rest(stream: socket.socket) -> bytes:
+    """What comes until the server ends the connection, however it does."""
+    seen = b""
+    with suppress(ConnectionResetError):
+        while chunk := stream.recv(4096):
             seen += chunk
-        assert process.wait(60) == 0
-        assert not reads or seen.endswith(b"0\r\n\r\n"), "the stream ended in good order"
+    return seen
+
+
+def stopped(server: PerkeyHttp) -> int:
+    """Its exit status, long before its patience is over."""
+    process = psutil.Process(server.pid)
+    process.send_signal(signal.SIGTERM)
+    return int(process.wait(120))
+
+
+END = b"0\r\n\r\n"
+"""Of a stream that ended in good order."""
+
+
+def test_open_streams_and_pages_do_not_hold_it_up(patient: PerkeyHttp) -> None:
+    page, _ = opened(patient, b"/ui", b"</html>")
+    told, _ = opened(patient, b"/ui/events?of=documents,samples", b"\n\n")
+    stream, _ = opened(patient, b"/v1/events", b"event: synced")
+    with page, told, stream:
+        assert put(patient.port, "k", 1, if_none_match="*") == 201
+        assert stopped(patient) == 0
+        assert rest(stream).endswith(END)
+        assert rest(told).endswith(END)
+        assert rest(page) == b""
+    assert "1 event stream ended, 1 open page let go" in patient.log.read_text()
+
+
+@pytest.mark.parametrize("changes", [100, 400])
+def test_clients_that_do_not_read_do_not_hold_it_up(patient: PerkeyHttp, changes: int) -> None:
+    """Of few changes, the server is rid of all that it has to say, and not of its last bytes."""
+    stream, _ = opened(patient, b"/v1/events", b"event: synced")
+    with stream, perkey.open(patient.url) as store:
+        for n in range(changes):
+            store.put(f"{n:04}{'x' * 500}", 1, create=True)
+        assert stopped(patient) == 0
+        assert not rest(stream).endswith(END), "the test filled the connection"
+    assert "1 event stream ended" in patient.log.read_text()
 
 
 def test_who_waits_for_a_task_does_not_hold_it_up(patient: PerkeyHttp) -> None:

@@ -13,6 +13,14 @@ from perkey.server.refusals import HeadersTooLarge
 from perkey.server.settings import Settings
 
 
+STREAMS = (b"/v1/events", b"/ui/events")
+"""How the paths of event streams end; a slash inside a key is sent as %2F."""
+LAST_WORDS_S = 0.5
+"""How long the reader of a stream may take for the rest of it when the server stops, in seconds."""
+PIECES = 10
+"""In so many pieces: where the machine stands still for a while, only one of them is lost."""
+
+
 class Guarded(HttpToolsProtocol):
     """Ends a connection whose request line and headers are too many, too long or too slow.
 
@@ -84,10 +92,19 @@ class Guarded(HttpToolsProtocol):
             super().on_body(body)
 
     def shutdown(self) -> None:
-        """The server stops: an event stream whose reader does not read cannot end by itself."""
+        """The server stops: an event stream whose reader does not read cannot end by itself.
+
+        Its client comes back and goes on where it was, so nothing is lost with the connection.
+        """
         super().shutdown()
-        stuck = self.flow.write_paused and self.scope is not None
-        if stuck and self.scope.get("path", "").endswith(("/v1/events", "/ui/events")):
+        if self.cycle is not None and self.cycle.scope["raw_path"].endswith(STREAMS):
+            self._let_go(PIECES)
+
+    def _let_go(self, pieces: int) -> None:
+        """End the connection after so many pieces of a moment, unless it has ended by itself."""
+        if pieces:
+            self.loop.call_later(LAST_WORDS_S / PIECES, self._let_go, pieces - 1)
+        else:
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
