@@ -169,10 +169,13 @@ async def test_looking(client: Client) -> None:
         (2, 2, 3),
         (3, 3, 6),
     ]
+    moved = [(await client.send("GET", f"/v1/transfers/t{n}")).json["at"] for n in (1, 2)]
+    assert [each["at"] for each in lines] == moved
     found = (await client.send("GET", "/v1/trial-balance")).json
     assert (found["balanced"], found["accounts"]) == (True, 3)
     assert found["debits"] == found["credits"]
-    (await client.send("GET", "/v1/accounts/none")).problem(404, "not-found")
+    none = (await client.send("GET", "/v1/accounts/none")).problem(404, "not-found")
+    assert none["detail"] == "there is no account 'none'; open it first (PUT /v1/accounts/NAME)"
     (await client.send("GET", "/v1/transfers/none")).problem(404, "not-found")
 
 

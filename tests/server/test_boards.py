@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ async def test_a_run_from_its_tasks_to_its_success(client: Client) -> None:
     assert (first["task"], first["spec"], first["attempt"]) == ("a", {"file": "x"}, 1)
     mine = {"task": "a", "token": first["token"], "worker": "w1"}
     longer = (await ask(client, "heartbeat", {**mine, "lease": 600})).json
-    assert longer["expires"] > first["expires"]
+    begins, ends = (datetime.fromisoformat(each["expires"]) for each in (first, longer))
+    assert timedelta(seconds=500) < ends - begins < timedelta(seconds=3600)
     for _ in range(2):
         done = await ask(client, "finish", {**mine, "output": {"words": 3}})
         assert done.json["tasks"][0]["output"] == {"words": 3}
@@ -57,7 +59,9 @@ async def test_what_is_at_work_elsewhere(client: Client) -> None:
     await made(client, ["a"])
     await ask(client, "claim", {"lease": 60})
     held = await ask(client, "claim", {"lease": 60})
-    held.problem(409, "lease-held")
+    told = held.problem(409, "lease-held")
+    assert told["detail"].endswith('wait for it with "wait": SECONDS')
+    assert "now" not in told
     assert 1 <= int(held.header("retry-after") or 0) <= 60
 
 

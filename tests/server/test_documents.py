@@ -73,7 +73,11 @@ async def test_lists_lines_and_stars(client: Client) -> None:
     assert (await client.send("PUT", document("k"), b"3", lines)).etag == '"3"'
     assert (await client.put("k", 4, if_match="*")).etag == '"4"'
     (await client.put("new", 1, if_match="*")).problem(412, "conflict")
+    assert "Conflicted" not in client.app.services.store.statistics()["events"], (
+        "none was overtaken"
+    )
     (await client.put("k", 5, if_none_match="*")).problem(412, "conflict")
+    assert client.app.services.store.statistics()["events"]["Conflicted"] == 1
     (await client.put("k", 5, if_match="4")).problem(400, "bad-request")
     (await client.put("k", 5, if_match='"4"', if_none_match='"4"')).problem(412, "conflict")
     assert (await client.put("k", 5, if_match='"4"', if_none_match='"3"')).etag == '"5"'

@@ -43,6 +43,41 @@ def test_details_cannot_replace_the_fixed_members() -> None:
     assert text.count(b'"code"') == 1
 
 
+@pytest.mark.parametrize(
+    ("python", "http"),
+    [
+        ("expected unit= as text", 'expected "unit" as text'),
+        ("read it, or use if_match=", "read it, or use If-Match"),
+        ("one of create=True and scale=, then", 'one of "create": True and "scale", then'),
+        ("needs if_match=VERSION, the version", "needs If-Match: VERSION, the version"),
+        ("wait for it with wait=SECONDS, or", 'wait for it with "wait": SECONDS, or'),
+        ("expected by= as text", "expected Perkey-By as text"),
+        ("expected ?after= once", "expected ?after= once"),
+        ("expected scale= from 1, found 'floor= x'", "expected \"scale\" from 1, found 'floor= x'"),
+        ('key "it\'s memo= y" of scale= z', 'key "it\'s memo= y" of "scale" z'),
+        ("somebody's by= is not 'by= '", "somebody's Perkey-By is not 'by= '"),
+        (r"'a\'b= c' d= e", r"""'a\'b= c' "d" e"""),
+        ("x==y and a= b", 'x==y and "a" b'),
+        ("no board; create(tasks) makes one", "no board; PUT /v1/boards/RUN makes one"),
+    ],
+)  # fmt: skip
+def test_what_python_says_is_told_in_words_of_http(python: str, http: str) -> None:
+    assert problems.spoken(python) == http
+
+
+def test_no_title_and_no_advice_speaks_python() -> None:
+    for kind in errors.by_code().values():
+        told = problems.title(kind) + problems.advice(kind)
+        assert problems.spoken(told) == told
+        assert "=True" not in told
+        assert "if_match" not in told
+
+
+async def test_a_board_that_nobody_made(client: Client) -> None:
+    told = (await client.send("GET", "/v1/boards/none")).problem(404, "not-found")
+    assert "PUT /v1/boards/RUN makes one" in told["detail"]
+
+
 def test_details_that_are_no_json_are_told_as_text() -> None:
     answer = problems.answer(errors.Refused("x", what=object, path=("a",)))
     assert b'"path":["a"]' in bytes(answer.body)

@@ -199,7 +199,8 @@ def conditional(
         raise
     except Conflict as conflict:
         expected, found = conflict.details.get("expected", 0), conflict.details.get("found", 0)
-        yield steps.Emit(events.Conflicted(name.name, by, expected or 0, found or 0))
+        if expected or found:  # else nothing ever was where something had to be: nobody overtook
+            yield steps.Emit(events.Conflicted(name.name, by, expected or 0, found or 0))
         raise
     except Rejected as rejected:
         # The rule's name, not its message: a message may quote the value.

@@ -7,6 +7,7 @@ again, however often and to whichever replica, moves nothing and gets the first 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -115,7 +116,8 @@ async def statement(call: Call) -> Response:
     """An account's entries, ascending, with the balance after each."""
     name, after = _account(call), call.whole("after", 0)
     limit = call.whole("limit", listing.DEFAULT, 1, listing.MOST)
-    return json_reply({"lines": await _ledger(call).statement(name, after=after, limit=limit)})
+    found = await _ledger(call).statement(name, after=after, limit=limit)
+    return json_reply({"lines": [asdict(each) | {"at": moment(each.at)} for each in found]})
 
 
 async def trial_balance(call: Call) -> Response:

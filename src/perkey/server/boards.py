@@ -17,7 +17,7 @@ from perkey.flows.tasklist import Claim
 from perkey.server import listing
 from perkey.server.calls import Call
 from perkey.server.refusals import Overloaded
-from perkey.server.replies import json_reply
+from perkey.server.replies import json_reply, moment
 from perkey.server.routes import Route
 from perkey.server.services import Services
 from perkey.store.keys import BOARDS
@@ -91,7 +91,7 @@ def _facts(claim: Claim) -> dict[str, Any]:
         "task": claim.task,
         "worker": claim.worker,
         "token": claim.token,
-        "expires": claim.expires,
+        "expires": moment(claim.expires),
         "attempt": claim.attempt,
         "spec": claim.spec,
     }
@@ -135,6 +135,7 @@ async def claim(call: Call) -> Response:
         found: Claim | None = await call.services.store.run(_awake(flow, call.services))
     except LeaseHeld as held:
         held.details["retry_after"] = held.details.get("retry_after_ms", 0) / 1000
+        held.details.pop("now", None)  # of the store's own clock
         raise
     finally:
         call.services.claiming -= wait > 0
@@ -164,7 +165,9 @@ async def heartbeat(call: Call) -> Response:
     """Extend a claim; 409 when it is too late."""
     asked = call.decode(Beat)
     longer = await _board(call).heartbeat(_claim(call, asked), lease=asked.lease)
-    return json_reply({"task": longer.task, "token": longer.token, "expires": longer.expires})
+    return json_reply(
+        {"task": longer.task, "token": longer.token, "expires": moment(longer.expires)}
+    )
 
 
 async def finish(call: Call) -> Response:

@@ -12,7 +12,6 @@ from perkey.server.problems import answer
 from perkey.server.refusals import HeadersTooLarge
 from perkey.server.settings import Settings
 
-
 STREAMS = (b"/v1/events", b"/ui/events")
 """How the paths of event streams end; a slash inside a key is sent as %2F."""
 LAST_WORDS_S = 0.5

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from typing import Any
 
 import msgspec
@@ -39,6 +40,39 @@ _NEXT: list[tuple[type[PerkeyError], str]] = [
 ]  # fmt: skip
 
 
+_TITLES: dict[type[PerkeyError], str] = {
+    errors.ConditionRequired:
+        "A write says what it was made from: If-Match with a tag, or If-None-Match: *.",
+}  # fmt: skip
+"""Where a class says in Python what HTTP says otherwise."""
+_HEADERS = {"if_match": "If-Match", "by": "Perkey-By", "key": "Idempotency-Key"}
+"""Arguments of the library that are header lines here; the others are members of the body."""
+_PHRASES = {
+    "create(tasks) makes one": "PUT /v1/boards/RUN makes one",
+    "(Ledger.open_account(), or perkey ledger open)": "(PUT /v1/accounts/NAME)",
+}
+_ARGUMENT = re.compile(
+    r"""(?<!\w)'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | (?<![\w?])([a-z_]+)=(?=[\s,;]|[A-Z]|$)""",
+    re.VERBOSE,
+)
+"""What is quoted, which is the caller's own and stays; or an argument's name as Python has it."""
+
+
+def spoken(message: str) -> str:
+    """What an error of the library says, in the words of HTTP: ``if_match=`` is a header."""
+    for python, http in _PHRASES.items():
+        message = message.replace(python, http)
+
+    def told(found: re.Match[str]) -> str:
+        name = found[1]
+        if name is None:
+            return found[0]
+        colon = ": " if message[found.end() : found.end() + 1].isalpha() else ""
+        return _HEADERS.get(name, f'"{name}"') + colon
+
+    return _ARGUMENT.sub(told, message)
+
+
 def answer(error: PerkeyError, root: str = "") -> Response:
     """The problem document for an error; ``root`` is the path that the server is mounted at."""
     body: dict[str, Any] = {
@@ -46,7 +80,7 @@ def answer(error: PerkeyError, root: str = "") -> Response:
         "title": title(type(error)),
         "status": error.status,
         "code": error.code,
-        "detail": error.message,
+        "detail": spoken(error.message),
     }
     body |= {name: value for name, value in error.details.items() if name not in _FIXED}
     return Response(
@@ -72,8 +106,8 @@ def _headers(error: PerkeyError) -> dict[str, str]:
 
 
 def title(kind: type[PerkeyError]) -> str:
-    """What a kind of error means, whatever the case: its docstring."""
-    return " ".join((kind.__doc__ or "").split())
+    """What a kind of error means, whatever the case: its docstring, in the words of HTTP."""
+    return _TITLES.get(kind) or " ".join((kind.__doc__ or "").split())
 
 
 def advice(kind: type[PerkeyError]) -> str:
