@@ -15,6 +15,12 @@ BENCH_ARGS ?=
 MUTANTS_ARGS ?=
 TESTS ?= tests
 
+# Hundreds of processes are started by the tests.  Where the environment forbids to keep compiled
+# modules, as images of containers like to, each would compile perkey and its libraries anew: more
+# than a second a process.  They lie in VENV, so the sources stay clean.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types bench mutants docs clean install
 
