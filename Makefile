@@ -53,9 +53,7 @@ demo: $(STAMP)
 	@$(BIN)/perkey demo $(DEMO_ARGS)
 
 test: $(STAMP)
-	@sh tools/chromium.sh
-	@sh tools/pgbouncer.sh
-	@sh tools/azurite.sh $(VENV)
+	@sh tools/ready.sh $(VENV) $(TESTS)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)
 
 lint: $(STAMP)

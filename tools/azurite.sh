@@ -24,6 +24,7 @@ if "$wheel/bin/node" "$wheel/lib/node_modules/npm/bin/npm-cli.js" install --pref
     echo "$version" >"$place/version"
     exit 0
 fi
+tail -n 5 "$place/install.log"
 echo "Azurite was not installed (see $place/install.log): the npm registry has to be reached once."
 if [ -n "${CI:-}" ]; then
     echo "CI must run the tests of az:// against it."

@@ -10,9 +10,10 @@ for name in chromium chromium-browser google-chrome chrome; do
 done
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     echo "installing chromium for the tests of the pages"
-    if { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; } >/dev/null 2>&1; then
+    if said=$({ apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends chromium fonts-dejavu-core; } 2>&1); then
         exit 0
     fi
+    echo "$said" | tail -n 5
 fi
 echo "Chromium is missing and was not installed: the pages are not looked at in a browser."
 echo "Install it with the system's package manager, for example: apt-get install chromium"
