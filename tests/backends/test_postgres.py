@@ -13,6 +13,7 @@ from psycopg.pq.abc import PGresult
 import perkey
 from perkey.store.backends import postgres_commits as commits
 from perkey.store.backends import postgres_queries as sql
+from perkey.store.backends import postgres_trim as trim
 from perkey.store.backends.postgres_arrays import adapt, bigints, byteas, texts
 from perkey.store.backends.postgres_wire import Ask, Wire
 from perkey.store.evaluate import Batch, Unit
@@ -353,6 +354,61 @@ def test_a_lease_that_has_ended_stops_a_write_whose_clock_stood_still(
         write()
         assert len(refused) == 1
         assert store.get("fenced").value == 1
+
+
+def counted_up(store: perkey.Store, key: str, times: int) -> list[int]:
+    """The versions that are kept of a document after so many more updates."""
+    for _ in range(times):
+        store.put(key, times, overwrite=True)
+    return [each.version for each in store.history(key, limit=100)]
+
+
+@pytest.mark.parametrize("limits", [{"keep_versions": 3}, {"keep_versions": 3, "keep_s": 3600}])
+def test_what_is_over_the_limit_goes_in_the_same_trip(
+    postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
+) -> None:
+    key = f"trimmed/{len(limits)}"
+    with perkey.open(postgres_server.url, limits=perkey.Limits(**limits)) as store:  # type: ignore[arg-type]
+        begin = store.backend.cursor("d/")
+        counted_up(store, key, 4)
+        trips = trips_of(store, monkeypatch)
+        assert counted_up(store, key, 5) == [7, 8, 9]
+        assert trips == [commits.WRITE_ONE] * 5
+        page = store.backend.changes(f"d/{key}", begin, 100)
+        assert page.gap
+        assert [each.version for each in page.records] == [7, 8, 9]
+        assert not store.backend.changes(f"d/{key}", page.cursors[0], 100).gap
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_database_put_back_to_a_backup_keeps_its_history(
+    postgres_server: Postgres, plain: psycopg.Connection, known: bool
+) -> None:
+    """What is dropped is counted from the head that is there, not from the one that was guessed."""
+    key = f"put-back/{known}"
+    with perkey.open(postgres_server.url, limits=perkey.Limits(keep_versions=3)) as store:
+        assert counted_up(store, key, 9) == [7, 8, 9]
+        plain.execute("UPDATE perkey_heads SET version = 3 WHERE key = %s", (f"d/{key}".encode(),))
+        plain.execute(
+            "UPDATE perkey_versions SET version = version - 6 WHERE key = %s",
+            (f"d/{key}".encode(),),
+        )
+        if not known:
+            store.backend._known._heads.clear()  # type: ignore[attr-defined]
+        assert counted_up(store, key, 1) == [2, 3, 4]
+
+
+def test_trimming_goes_by_the_index(postgres_server: Postgres) -> None:
+    with perkey.open(postgres_server.url) as store:
+        store.put("planned", 1, overwrite=True)
+        session = store.backend._link.connected()  # type: ignore[attr-defined]
+        for statement in (trim.BY_COUNT, trim.BY_AGE):
+            session.execute("DEALLOCATE ALL")
+            session.execute(b"PREPARE trimming (bytea[], bigint) AS " + statement)
+            plan = session.execute("EXPLAIN EXECUTE trimming ('{}', 1)").fetchall()
+            told = "\n".join(row[0] for row in plan)
+            assert "Seq Scan on perkey_versions" not in told
+            assert told.count("perkey_versions_pkey") == told.count(" on perkey_versions ") - 1
 
 
 def test_sessions_that_the_server_ended_are_replaced(

@@ -20,6 +20,7 @@ from psycopg import errors as pg
 from perkey.clock import Clock
 from perkey.errors import StoreUnavailable
 from perkey.store.backends import postgres_commits as commits
+from perkey.store.backends import postgres_trim as trim
 from perkey.store.backends.postgres import PostgresBackend
 from perkey.store.backends.postgres_known import Known
 from perkey.store.backends.postgres_wire import Ask
@@ -135,6 +136,10 @@ class Session:
             return Answer([[_whole(self.server.now), b"\1" if same else b"\0"]])
         if statement == commits.WRITE_ONE:
             return self._write_one(parameters)
+        if statement in (trim.BY_COUNT, trim.BY_AGE):
+            limit = int.from_bytes(parameters[1], "big", signed=True)
+            for key in _texts(parameters[0]):
+                self.pending.append(lambda key=key: self._trim(statement, key, limit))  # type: ignore[misc]
         if statement == commits.CAME:
             came = [key for key in _texts(parameters[0]) if key in self.server.rows]
             return Answer([[b"\1"] for _ in came[:1]])
@@ -227,6 +232,16 @@ class Session:
 
     def _put(self, record: Record) -> None:
         self.server.rows[record.key] = record
+
+    def _trim(self, statement: bytes, key: str, limit: int) -> None:
+        mine = [each for each in self.server.kept if each.key == key]
+        head = self.server.rows[key].version
+        floor = head - limit
+        if statement == trim.BY_AGE:
+            floor = next((each.version for each in mine if each.at >= limit), head) - 1
+        for each in mine:
+            if each.version <= floor:
+                self.server.kept.remove(each)
 
 
 Line = Callable[[Session, Sequence[Ask]], list[Answer]]

@@ -11,6 +11,7 @@ from perkey.store.backends import postgres_commits as commits
 from perkey.store.backends import postgres_known
 from perkey.store.backends.postgres_arrays import byteas
 from perkey.store.backends.postgres_known import AGE_S, ROOM, WARY, Known
+from perkey.store.backends.postgres_trim import BY_AGE, BY_COUNT, trims
 from perkey.store.evaluate import Batch, Unit
 from perkey.store.fencing import LeaseState, lease_body
 from perkey.store.keys import Key
@@ -204,12 +205,57 @@ def test_one_record_tells_its_head_by_version_and_op() -> None:
     assert rig.trips(rig.adding(A)) == [3, 41], "the version is the same, the write was another"
 
 
-def test_what_retention_drops_is_written_the_sure_way() -> None:
+def versions_kept(rig: Rig) -> list[int]:
+    return [each.version for each in rig.server.kept]
+
+
+def test_what_is_over_the_limit_goes_in_the_same_trip() -> None:
     rig = Rig(keep_versions=2)
-    assert [rig.trips(rig.adding(A))[0] for _ in range(2)] == [2, 1]
-    unit = Unit([Record(A, 3, b"1")], [])
-    assert rig.mine._retains(unit.writes)
-    assert not rig.mine._retains([Record("l/a", 3, b"1")])
+    assert [rig.trips(rig.adding(A))[0] for _ in range(4)] == [2, 1, 1, 1]
+    assert versions_kept(rig) == [3, 4]
+    assert rig.trips(*(rig.adding(A) for _ in range(3))) == [1, 5, 6, 7]
+    assert versions_kept(rig) == [6, 7]
+
+
+def test_a_wrong_guess_drops_no_more_than_the_truth_does() -> None:
+    """The database was put back to a backup: what this process takes for version 8 is version 3."""
+    rig = Rig(keep_versions=2)
+    for _ in range(3):
+        rig.trips(rig.adding(A))
+    backup, kept = dict(rig.server.rows), [*rig.server.kept]
+    for _ in range(5):
+        rig.trips(rig.adding(A))
+    rig.server.rows, rig.server.kept = backup, kept
+    assert rig.trips(rig.adding(A)) == [3, 4]
+    assert versions_kept(rig) == [3, 4]
+
+
+def test_what_is_too_old_goes_in_the_same_trip_and_nothing_else() -> None:
+    rig = Rig(keep_s=2)
+    assert [rig.trips(rig.adding(A))[0] for _ in range(3)] == [2, 1, 1]
+    assert versions_kept(rig) == [1, 2, 3]
+    for result in (4, 5):
+        rig.clock.elapsed += 1.5
+        rig.server.now += 1_500
+        assert rig.trips(rig.adding(A)) == [1, result]
+    assert versions_kept(rig) == [4, 5]
+
+
+def test_what_is_dropped_is_asked_for_only_where_something_may_be() -> None:
+    young, over, lease = Record(A, 2, b"1"), Record(B, 3, b"1", at=9_000), Record("l/a", 3, b"1")
+    limits = Limits(keep_versions=2)
+    assert trims(limits, [young, lease]) == []
+    assert trims(limits, [young, over, lease]) == [(BY_COUNT, (byteas([b"d/b"]), eight(2)))]
+    limits = Limits(keep_s=2)
+    assert trims(limits, [lease]) == []
+    later = Record(A, 3, b"1", at=7_000)
+    assert trims(limits, [over, young, later, lease]) == [
+        (BY_AGE, (byteas([b"d/a", b"d/b"]), eight(5_000)))
+    ]
+
+
+def eight(number: int) -> bytes:
+    return number.to_bytes(8, "big")
 
 
 # -------------------------------------------------------------------------- what is remembered

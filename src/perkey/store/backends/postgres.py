@@ -29,10 +29,11 @@ from perkey.store.backends.postgres_arrays import byteas
 from perkey.store.backends.postgres_known import Known
 from perkey.store.backends.postgres_link import Link
 from perkey.store.backends.postgres_listen import listener
+from perkey.store.backends.postgres_trim import trims
 from perkey.store.backends.postgres_wire import Ask
 from perkey.store.evaluate import Batch, Heads, Unit, may_land, unknown
 from perkey.store.examine import Found
-from perkey.store.keys import Key, keeps_history
+from perkey.store.keys import Key
 from perkey.store.limits import Limits, backoff
 from perkey.store.record import Page, Record, Walk
 from perkey.store.transaction import Outcome
@@ -143,9 +144,10 @@ class PostgresBackend:
         """An attempt on heads that nobody has looked at; None where they, or the server, must be
         asked.  A guess alone never answers anybody: what writes nothing looks, too."""
         unit = batch.evaluate(heads, now, self._find_op)
-        if not unit.writes or self._retains(unit.writes):
+        if not unit.writes:
             return None
         asks = commits.write_if(batch, unit, heads, self._patience(batch))
+        asks += trims(self.limits, unit.writes)
         wire = self._link.wire(self._link.fresh())
         batch.committing = unit
         answer = wire.ask(commits.BEGIN, *asks, commits.COMMIT, then=commits.TELL)[1]
@@ -208,45 +210,11 @@ class PostgresBackend:
     def _commit(self, batch: Batch, unit: Unit, heads: Heads) -> None:
         """Write a unit's last record per key and all its versions, and commit, in one trip."""
         connection = self._link.connected()
-        asks = commits.write(batch, unit, heads)
+        asks = [*commits.write(batch, unit, heads), *trims(self.limits, unit.writes)]
         wire = self._link.wire(connection)
         batch.committing = unit
-        if self._retains(unit.writes):
-            wire.ask(*asks)
-            with connection.pipeline():
-                self._retain(connection, unit.writes)
-                connection.execute("COMMIT")
-            batch.committing = None
-            with suppress(psycopg.Error):
-                wire.ask(then=commits.TELL)
-        else:
-            wire.ask(*asks, commits.COMMIT, then=commits.TELL)
+        wire.ask(*asks, commits.COMMIT, then=commits.TELL)
         batch.committing = None
-
-    def _retains(self, writes: Sequence[Record]) -> bool:
-        """Whether one of these may bring older versions over the limits."""
-        keep, always = self.limits.keep_versions, self.limits.keep_s is not None
-        return any((always or each.version > keep) and keeps_history(each.key) for each in writes)
-
-    def _retain(self, connection: psycopg.Connection[Any], writes: Sequence[Record]) -> None:
-        """Drop versions beyond the limits, and note that they are gone."""
-        for record in {each.key: each for each in writes if keeps_history(each.key)}.values():
-            key = record.key.encode()
-            floor = record.version - self.limits.keep_versions
-            if floor > 0:
-                self._drop(connection, key, floor)
-            if self.limits.keep_s is not None:
-                oldest = record.at - int(self.limits.keep_s * 1000)
-                found = connection.execute(sql.LAST_OLD, {"key": key, "oldest": oldest})
-                row = found.fetchone()
-                if row is not None and row[0]:
-                    self._drop(connection, key, row[0])
-
-    @staticmethod
-    def _drop(connection: psycopg.Connection[Any], key: bytes, floor: int) -> None:
-        what = {"key": key, "floor": floor}
-        connection.execute(sql.NOTE_DROPPED, what)
-        connection.execute(sql.DROP, what)
 
     def _undo(self, batch: Batch, error: psycopg.Error | None) -> None:
         """Roll back; the batch stays in doubt only if the server may have its COMMIT."""

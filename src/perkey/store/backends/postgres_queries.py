@@ -47,17 +47,6 @@ NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 COLUMNS = 'key, version, body, "by", at, op, ops, fence, base'
 HEADS = f"SELECT {COLUMNS} FROM perkey_heads WHERE key = ANY(%s::bytea[])"
-NOTE_DROPPED = """
-    INSERT INTO perkey_dropped (key, xid, seq)
-    SELECT key, xid, seq FROM perkey_versions WHERE key = %(key)s AND version <= %(floor)s
-    ORDER BY xid DESC, seq DESC LIMIT 1
-    ON CONFLICT (key) DO UPDATE SET xid = excluded.xid, seq = excluded.seq
-"""
-DROP = "DELETE FROM perkey_versions WHERE key = %(key)s AND version <= %(floor)s"
-LAST_OLD = """
-    SELECT least(max(version), (SELECT max(version) - 1 FROM perkey_versions WHERE key = %(key)s))
-    FROM perkey_versions WHERE key = %(key)s AND at < %(oldest)s
-"""
 
 FIND_OP = "SELECT op FROM perkey_versions WHERE key = %s AND version = %s"
 HISTORY = (

@@ -111,6 +111,17 @@ def retention_by_age(bench: Bench) -> None:
     same(held(backend, other).body, b"1", "an old head")
 
 
+@check()
+def what_is_young_is_kept(bench: Bench) -> None:
+    """With ``keep_s``, nothing goes that is younger."""
+    backend = bench.open(keep_s=3600.0)
+    key = bench.key("a")
+    for n in range(4):
+        put(backend, key, b"%d" % n)
+    commit(backend, *(putting(key, b"%d" % n) for n in range(4)))
+    same(versions(backend.history(key, 0, 100)), [*range(1, 9)], "versions that are young")
+
+
 def _check_tail(found: list[Record], last: int, least: int) -> None:
     expect(len(found) >= least, f"expected at least {least} versions, found {versions(found)}")
     wanted = list(range(last - len(found) + 1, last + 1))
