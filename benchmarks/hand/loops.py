@@ -95,6 +95,44 @@ class Redis:
         self.client.close()
 
 
+class Etcd:
+    """grpcio: a range, and a transaction that compares the revision, puts, and keeps what it put.
+
+    There is no maintained client that blocks, so the calls are made as the backend makes them.
+    """
+
+    def __init__(self, url: str, first: bytes) -> None:
+        import grpc
+
+        from perkey.store.backends import etcd_messages
+
+        self.say = etcd_messages
+        self.channel = grpc.insecure_channel(
+            url.removeprefix("etcd://"),
+            options=[("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)],
+        )
+        self.range = self.channel.unary_unary(etcd_messages.RANGE)
+        self.txn = self.channel.unary_unary(etcd_messages.TXN)
+        self._put(0, first)
+
+    def step(self) -> bool:
+        answer = self.range(self.say.range_request(b"hand/k"), timeout=30)
+        (head,) = self.say.found(answer).stored
+        return self._put(head.mod, changed(head.value))
+
+    def _put(self, mod: int, body: bytes) -> bool:
+        say = self.say
+        puts = [
+            say.put_request(b"hand/k", body),
+            say.put_request(b"hand/history/%020d/me" % mod, body),
+        ]
+        request = say.writes([say.unchanged(b"hand/k", mod)], [], puts)
+        return say.txn_answer(self.txn(request, timeout=30))[1]
+
+    def close(self) -> None:
+        self.channel.close()
+
+
 class Nats:
     """nats-py: a key-value bucket with history, on a loop of its own."""
 
@@ -214,6 +252,7 @@ LOOPS: dict[str, Callable[[str, bytes], Loop]] = {
     "sqlite": Sqlite,
     "postgres": Postgres,
     "redis": Redis,
+    "etcd": Etcd,
     "nats": Nats,
     "files": Files,
 }
