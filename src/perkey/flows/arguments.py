@@ -59,6 +59,8 @@ def seconds(name: str, value: object, *, zero: bool = False) -> None:
 
 def several(name: str, value: Any, what: str) -> None:
     """``value`` is several things, not one text that would be taken letter by letter."""
+    if type(value) is list:
+        return
     if isinstance(value, str) or not isinstance(value, Iterable):
         found = "one text" if isinstance(value, str) else type(value).__name__
         raise UsageError(f"expected {name} as a list of {what}, found {found}")

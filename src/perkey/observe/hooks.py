@@ -71,7 +71,8 @@ class Observers:
         Called by the committer's leader, so by one thread at a time.
         """
         self.counts["Committed"] += len(attempts)
-        self.attempts.update(attempts)
+        for number in attempts:
+            self.attempts[number] += 1
         for key in documents:
             self._prefix(key)[0] += 1
 
@@ -100,9 +101,8 @@ class Observers:
 
     def _prefix(self, key: str) -> list[int]:
         name, slash, _ = key.partition("/")
-        if ":" in name:
-            name = name.partition(":")[0]
-        elif not slash:
+        name, colon, _ = name.partition(":")
+        if not (slash or colon):
             name = "(none)"
         found = self._prefixes.get(name)
         if found is None:

@@ -7,6 +7,7 @@ when that meets doubt does ``unfit`` walk the value in Python to name the offend
 from __future__ import annotations
 
 import marshal
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_VALUE_BYTES",
     "canonical",
+    "checked_canonical",
     "compact",
     "decode",
     "encode",
@@ -32,9 +34,13 @@ SHALLOW = 2 * MAX_DEPTH
 """No text of so many bytes can nest deeper than ``MAX_DEPTH``: each level takes two."""
 
 _encode = msgspec.json.encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.decode
 _in_64_bits = msgspec.msgpack.encode
+_LEAST, _MOST = -(2**63), 2**64 - 1
 _exact = marshal.dumps
+_PLAINLY = 2
+"""The format of ``marshal`` that does not look for objects that it has met before."""
 
 
 def encode(value: Any, *, max_bytes: int | None = None) -> bytes:
@@ -43,18 +49,10 @@ def encode(value: Any, *, max_bytes: int | None = None) -> bytes:
     Raises ``InvalidValue`` with the ``path`` of the first thing that would not come back as
     it went in, and ``LimitExceeded`` where the result is longer than ``max_bytes``.
     """
-    try:
+    if value is None or (type(value) is int and _LEAST <= value <= _MOST):
         body = _encode(value)
-        # Each catches what the others let through: msgpack integers beyond 64 bits, marshal
-        # subclasses of str, dict and the like, the comparison NaN, tuples, bytes, dates, keys.
-        _in_64_bits(value)
-        _exact(value)
-        back = _decode(body)
-        fits = bool(back == value)
-    except (TypeError, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError):
-        fits = False
-    if not fits or (len(body) > SHALLOW and _too_deep(back, body)):
-        _refuse(value, fits)
+    else:
+        body = _checked(value, _encode)
     if max_bytes is not None and len(body) > max_bytes:
         raise LimitExceeded(
             f"expected a value of at most {max_bytes} bytes as JSON, found {len(body)}; "
@@ -62,6 +60,22 @@ def encode(value: Any, *, max_bytes: int | None = None) -> bytes:
             limit=max_bytes,
             found=len(body),
         )
+    return body
+
+
+def _checked(value: Any, encode: Callable[[Any], bytes]) -> bytes:
+    try:
+        body = encode(value)
+        # Each catches what the others let through: msgpack integers beyond 64 bits, marshal
+        # subclasses of str, dict and the like, the comparison NaN, tuples, bytes, dates, keys.
+        _in_64_bits(value)
+        _exact(value, _PLAINLY)
+        back = _decode(body)
+        fits = bool(back == value)
+    except (TypeError, ValueError, ArithmeticError, RecursionError, msgspec.MsgspecError):
+        fits = False
+    if not fits or (len(body) > SHALLOW and _too_deep(back, body)):
+        _refuse(value, fits)
     return body
 
 
@@ -114,8 +128,13 @@ def same(a: Any, b: Any) -> bool:
 
 
 def canonical(value: Any) -> bytes:
-    """One form for the same JSON: sorted keys, no spaces, UTF-8."""
-    return _encode(value, order="deterministic")
+    """One form for the same JSON: sorted keys, no spaces, UTF-8.  Checks nothing."""
+    return _encode_sorted(value)
+
+
+def checked_canonical(value: Any) -> bytes:
+    """``canonical``, of what ``encode`` takes; raises what that does."""
+    return _checked(value, _encode_sorted)
 
 
 def _too_deep(value: Any, body: bytes) -> bool:

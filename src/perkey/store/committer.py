@@ -257,7 +257,8 @@ class Committer:
     def _lead(self, leader: Request) -> None:
         """Commit the queue's first transactions, the leader's own among them; then pass on."""
         self.owner = get_ident()
-        self._gather(leader)
+        if leader is not self._worker and self._backend.blocking:
+            self._gather(leader)  # a loop gathers its tasks itself, and must not be made to wait
         self._take(leader)
         while self._taken and not self._decided:
             self._commit(self._taken)
@@ -265,8 +266,6 @@ class Committer:
 
     def _gather(self, leader: Request) -> None:
         """Wait a little for those who were answered with this leader; they come back, too."""
-        if leader is self._worker or not self._backend.blocking:
-            return  # a loop gathers its tasks itself, and must not be made to wait
         end = self._gathering.end(leader.deadline)
         while (moment := self._gathering.moment(end)) > 0:
             with self._mutex:
@@ -296,10 +295,12 @@ class Committer:
     def _commit(self, requests: list[Request]) -> None:
         batch = self._batch
         if batch is None:
-            batch = self._batch = Batch([each.transaction for each in requests])
-            batch.value_bytes = self._limits.value_bytes
-            batch.clock = self._clock
-            batch.deadline = min(each.deadline for each in requests)
+            batch = self._batch = Batch(
+                [each.transaction for each in requests],
+                value_bytes=self._limits.value_bytes,
+                clock=self._clock,
+                deadline=min([each.deadline for each in requests]),
+            )
         began = self._clock.monotonic()
         try:
             with self.lane:
@@ -351,7 +352,9 @@ class Committer:
         else:
             self._put_back(taken, leader)
         self._gathering.expect(len(taken) + len(self._queue))
-        tell([each for each in taken if each.state == DONE and each is not leader])
+        others = [each for each in taken if each.state == DONE and each is not leader]
+        if others:
+            tell(others)
         with self._mutex:
             if self._leader is not leader:
                 return

@@ -112,29 +112,38 @@ class Core:
             self.observers.interrupted()
 
     def _tell(self, transactions: Sequence[Transaction], outcomes: Sequence[Outcome]) -> None:
-        observers = self.observers
-        landed = [outcome for outcome in outcomes if outcome.writes]
-        if landed:
-            observers.committed(_attempts(transactions, outcomes), _documents(landed))
-        # An event is built only where somebody listens.
-        listening, slow = observers.listening, self.limits.slow_fn_s
+        attempts: list[int] = []
+        documents: list[str] = []
+        slow, notable, landed = self.limits.slow_fn_s, self.observers.listening, False
         for transaction, outcome in zip(transactions, outcomes, strict=True):
             if outcome.writes:
-                if listening:
-                    self._hand_out(transaction, outcome, len(transactions))
-            elif outcome.replayed:
-                observers.tell(events.Replayed(transaction.op, transaction.by))
-            if outcome.seconds > slow:
-                names = names_of(transaction.keys)
-                observers.tell(events.SlowFunction(names, transaction.by, outcome.seconds))
+                landed = True
+                several = transaction.stands_for
+                attempts += [outcome.attempts] * (several(outcome.result) if several else 1)
+                # Only documents can conflict: leases, boards and receipts would thin the rate.
+                keys = [record.key for record in outcome.writes]
+                documents += [key[2:] for key in keys if key.startswith(DOCUMENTS)]
+            notable = notable or outcome.replayed or outcome.seconds > slow
+        if landed:
+            self.observers.committed(attempts, documents)
+        if notable:
+            for transaction, outcome in zip(transactions, outcomes, strict=True):
+                self._tell_of(transaction, outcome, len(transactions))
         if landed:
             self.wake_watchers()
 
-    def _hand_out(self, transaction: Transaction, outcome: Outcome, size: int) -> None:
-        names = names_of(record.key for record in outcome.writes)
-        self.observers.hand_out(
-            events.Committed(names, transaction.by, transaction.op, size, outcome.attempts)
-        )
+    def _tell_of(self, transaction: Transaction, outcome: Outcome, size: int) -> None:
+        observers, by = self.observers, transaction.by
+        if outcome.writes:
+            if observers.listening:  # else its event is not worth building
+                names = names_of(record.key for record in outcome.writes)
+                observers.hand_out(
+                    events.Committed(names, by, transaction.op, size, outcome.attempts)
+                )
+        elif outcome.replayed:
+            observers.tell(events.Replayed(transaction.op, by))
+        if outcome.seconds > self.limits.slow_fn_s:
+            observers.tell(events.SlowFunction(names_of(transaction.keys), by, outcome.seconds))
 
     # ------------------------------------------------------------------ reading
 
@@ -209,29 +218,6 @@ class Core:
                 self.backend.close()
             _open_cores.discard(self)
             self._gone = True
-
-
-def _attempts(transactions: Sequence[Transaction], outcomes: Sequence[Outcome]) -> list[int]:
-    """How many attempts each transaction took that wrote something."""
-    found: list[int] = []
-    for transaction, outcome in zip(transactions, outcomes, strict=True):
-        if outcome.writes:
-            several = transaction.stands_for
-            found += [outcome.attempts] * (1 if several is None else several(outcome.result))
-    return found
-
-
-def _documents(outcomes: Sequence[Outcome]) -> list[str]:
-    """The documents that these wrote.
-
-    Only they can conflict: leases, boards and receipts would thin the rate.
-    """
-    return [
-        record.key[2:]
-        for outcome in outcomes
-        for record in outcome.writes
-        if record.key.startswith(DOCUMENTS)
-    ]
 
 
 def _nested() -> UsageError:

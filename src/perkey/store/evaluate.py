@@ -100,12 +100,13 @@ class Batch(msgspec.Struct, eq=False):
         If an earlier attempt turns out to have landed, its answer comes back as settled and
         nothing may be written.  Raises ``OutcomeUnknown`` where nobody can tell any more.
         """
-        earlier = self.resolve(heads, find_op)
+        earlier = self.resolve(heads, find_op) if self.doubts else None
         if earlier is not None:
             return earlier
         unit = Unit()
         outcomes, writes = unit.outcomes, unit.writes
-        overlay = dict(heads)
+        several = len(self.transactions) > 1
+        overlay = dict(heads) if several else heads
         elapsed = self.clock.monotonic
         started = elapsed()
         for transaction in self.transactions:
@@ -114,16 +115,25 @@ class Batch(msgspec.Struct, eq=False):
             outcome.seconds, started = ended - started, ended
             outcomes.append(outcome)
             writes += outcome.writes
+            if several:
+                _move_on(overlay, outcome.writes)
         return unit
 
 
+def _move_on(heads: Heads, writes: Sequence[Record]) -> None:
+    """Put what a transaction wrote on top of ``heads``, for those that come after it."""
+    for record in writes:
+        if record.key in heads:
+            heads[record.key] = record  # type: ignore[index]  # its hash is its text's
+
+
 def evaluate(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outcome:
-    """Run one transaction on top of ``heads`` and move them on to what it wrote.
+    """Run one transaction on top of ``heads``.
 
     An exception of ``fn`` becomes the outcome of this transaction alone.
     """
     try:
-        outcome = _attempt(txn, heads, now, value_bytes)
+        return _attempt(txn, heads, now, value_bytes)
     except StopIteration as stop:
         # It would end the generators and coroutines between here and the caller.
         error = RuntimeError("the transaction's function raised StopIteration")
@@ -135,10 +145,6 @@ def evaluate(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
         if isinstance(error, KeyboardInterrupt | SystemExit) and _on_main_thread():
             raise  # a signal, most likely: it is meant for the leader, whosever function this is
         return Outcome(error=error)
-    for record in outcome.writes:
-        if record.key in heads:
-            heads[record.key] = record  # type: ignore[index]  # its hash is its text's
-    return outcome
 
 
 def _on_main_thread() -> bool:
@@ -152,7 +158,8 @@ def _attempt(txn: Transaction, heads: Heads, now: int, value_bytes: int) -> Outc
             return earlier
     if txn.fence is not None:
         check_fence(txn.fence, heads[txn.fence.lease], now)
-    own = {key: heads[key] for key in txn.keys}
+    # Of one transaction the heads are just its own.
+    own = heads if len(heads) == len(txn.keys) else {key: heads[key] for key in txn.keys}
     by, op = txn.by, txn.op
     tx = Tx(own, by, now)
     result = txn.fn(tx)

@@ -57,7 +57,8 @@ def stored(key: str) -> Key:
     """The stored form of what a caller named: a ``Key`` as it is, a ``str`` as a document."""
     if type(key) is Key:
         return key
-    return in_space(DOCUMENTS, key)
+    check_name(key)
+    return Key(DOCUMENTS + key)
 
 
 def names_of(keys: Iterable[str]) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ def composite(space: str, *parts: str) -> Key:
     """
     for part in parts:
         check_name(part)
-    return Key(space + "".join(f"{len(part)}:{part}" for part in parts))
+    return Key(space + "".join([f"{len(part)}:{part}" for part in parts]))
 
 
 def check_name(name: object) -> None:

@@ -6,8 +6,9 @@ without the other.
 
 from __future__ import annotations
 
-import hashlib
+from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -37,6 +38,7 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _decoder = msgspec.json.Decoder(Receipt)
 _encoder = msgspec.json.Encoder()
+_whole = blake2b(digest_size=16, key=FORMAT.encode())
 
 
 def receipt_key(scope: str, operation: str, key: str) -> Key:
@@ -45,26 +47,19 @@ def receipt_key(scope: str, operation: str, key: str) -> Key:
 
 
 def fingerprint(payload: Any) -> tuple[str, dict[str, str]]:
-    """(digest of the whole payload, short digest per top-level field).
+    """(digest of the whole payload, checksum per top-level field).
 
     The canonical form is JSON with sorted keys and no spacing: 1, 1.0, true and "1" stay
     four things, key order and spacing do not matter, no Unicode folding takes place.
-    BLAKE2b (RFC 7693), 128 and 32 bits, over the form's version and the JSON.
+    BLAKE2b (RFC 7693), 128 bits, over the form's version and the JSON.  A field's CRC-32 only
+    serves to name it where the digests differ.
     """
-    body = codec.encode(payload)
-    canonical = body if not body.startswith((b"{", b"[")) else _canonical(payload)
+    digest = _whole.copy()
+    digest.update(codec.checked_canonical(payload))
     fields = {}
-    if isinstance(payload, dict):
-        fields = {name: _digest(_canonical(value), 4) for name, value in payload.items()}
-    return f"{FORMAT}:{_digest(canonical, 16)}", fields
-
-
-def _canonical(value: Any) -> bytes:
-    return msgspec.json.encode(value, order="deterministic")
-
-
-def _digest(data: bytes, size: int) -> str:
-    return hashlib.blake2b(data, digest_size=size, key=FORMAT.encode()).hexdigest()
+    if type(payload) is dict:
+        fields = {name: f"{crc32(codec.canonical(each)):08x}" for name, each in payload.items()}
+    return f"{FORMAT}:{digest.hexdigest()}", fields
 
 
 def claim(scope: str, operation: str, key: str, payload: Any, keep: float | None) -> Claim:

@@ -6,27 +6,29 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
+import msgspec
+
 from perkey.errors import PerkeyError, Timeout
 from perkey.store.transaction import Outcome, Transaction
 
 QUEUED, TAKEN, DONE, WITHDRAWN = range(4)
 
 
-class Request:
+class Request(msgspec.Struct, eq=False):
     """One caller waiting for one transaction."""
 
-    __slots__ = ("deadline", "error", "future", "loop", "outcome", "state", "transaction", "wake")
+    transaction: Transaction
+    deadline: float
+    state: int = QUEUED
+    outcome: Outcome | None = None
+    error: BaseException | None = None
+    wake: threading.Lock | None = None
+    """A thread waits for this; released when it is answered or is to lead."""
+    loop: asyncio.AbstractEventLoop | None = None
+    future: asyncio.Future[None] | None = None
 
-    def __init__(self, transaction: Transaction, deadline: float) -> None:
-        self.transaction = transaction
-        self.deadline = transaction.deadline = deadline
-        self.state = QUEUED
-        self.outcome: Outcome | None = None
-        self.error: BaseException | None = None
-        self.wake: threading.Lock | None = None
-        """A thread waits for this; released when it is answered or is to lead."""
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.future: asyncio.Future[None] | None = None
+    def __post_init__(self) -> None:
+        self.transaction.deadline = self.deadline
 
     def answer(self) -> Outcome:
         """What became of it, once it is done; raises its error."""

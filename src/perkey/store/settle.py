@@ -28,7 +28,8 @@ def settled(
     """
     interrupt: BaseException | None = None
     for attempt in range(1, limits.doubt_attempts + 1):
-        batch.doubt()
+        if batch.committing is not None:
+            batch.doubt()
         try:
             outcomes = apply(batch)
             return outcomes, interrupt or batch.interrupt

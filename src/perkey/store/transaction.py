@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import AsyncGeneratorType, CodeType, FunctionType, GeneratorType
 from typing import Any, NoReturn
 
@@ -30,14 +30,13 @@ class Fence:
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """The receipt that makes a transaction run once: same key, same fingerprint, same answer."""
 
     key: Key
     fingerprint: str
-    fields: dict[str, str] = field(default_factory=dict)
-    """A short digest per top-level field, to name the one that differs."""
+    fields: dict[str, str] = {}
+    """A checksum per top-level field, to name the one that differs."""
     expires: int | None = None
     """When the stored result may be dropped, in ms of store time after the commit."""
 

@@ -59,7 +59,7 @@ class MemoryBackend:
     def apply(self, batch: Batch) -> list[Outcome]:
         if self._landing:
             self._land()
-        heads = {key: self._heads.get(key) for key in batch.keys}
+        heads = {key: self._heads.get(key) for key in batch.blank}
         unit = batch.evaluate(heads, self.now_ms(), self._find_op)
         if unit.writes and not unit.settled:
             batch.committing = unit
@@ -82,7 +82,7 @@ class MemoryBackend:
 
     def _write(self, record: Record) -> None:
         """Put a record in its places; done again after an interrupt, it changes nothing."""
-        key = Key(record.key)
+        key = record.key if type(record.key) is Key else Key(record.key)
         if key not in self._heads:
             self._order = None
         if keeps_history(key) and (key, record.version) not in self._places:
@@ -93,13 +93,12 @@ class MemoryBackend:
             self._log[seq] = record
             self._places[key, record.version] = seq
             self._seq = seq
-            self._retain(versions, record.at)
+            if self.limits.keep_s is not None or len(versions) > self.limits.keep_versions:
+                self._retain(versions, record.at)
         self._heads[key] = record
 
     def _retain(self, versions: list[Record], now: int) -> None:
         drop = max(0, len(versions) - self.limits.keep_versions)
-        if not drop and self.limits.keep_s is None:
-            return
         if self.limits.keep_s is not None:
             oldest = now - int(self.limits.keep_s * 1000)
             while drop < len(versions) - 1 and versions[drop].at < oldest:
