@@ -327,3 +327,24 @@ def test_a_file_of_another_program_is_told_by_name_and_without_a_second_advice(
     assert "of another program" in line
     assert "table customers" in line
     assert line.endswith("name another file")
+
+
+def test_at_a_terminal_an_error_stands_out_and_a_sentence_breaks_between_words(
+    perkey: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    ran = perkey("doc", "get", "k")
+    assert ran.err.startswith("\x1b[1;31mperkey:\x1b[0m not-found: ")
+    assert len(ran.err.splitlines()) == 2, "a line of an error is never broken: it may be copied"
+    output.prose("one sentence with a few words")
+    assert capsys.readouterr().out == "one sentence with a\nfew words\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "31m" not in perkey("doc", "get", "k").err
+
+
+def test_in_a_pipe_a_sentence_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output.prose("many words " * 30)
+    assert len(capsys.readouterr().out.splitlines()) == 1

@@ -119,20 +119,24 @@ def _promises(backend: Backend) -> Facts:
 def _show(told: Facts) -> None:
     output.say(told["url"], style="bold")
     if told["state"] == "open":
+        output.say()
         output.table(["store", ""], told["store"].items())
         promises = dict(told["promises"])
         several = promises.pop("atomic_keys")
         keys = "any number" if several is None else several
         longest = f"{promises.pop('longest_value'):,} bytes"
         rows = [("keys in one commit", keys), *promises.items(), ("longest value", longest)]
+        output.say()
         output.table(["promise", ""], rows)
+        output.say()
         timed = [
             (name, f"{each['median_ms']:.2f} ms", f"{each['p99_ms']:.2f} ms", each["n"])
             for name, each in told["latency"].items()
         ]
         output.table(["latency", "median", "p99", "of"], timed)
+        output.say()
         for line in told["probed"]:
-            output.say(f"tried: {line}")
+            output.prose(f"tried: {line}")
         ahead = told["clock_ahead_ms"]
         side = "behind" if ahead < 0 else "ahead of"
         output.say(f"its clock is {abs(ahead)} ms {side} this machine's")
@@ -140,6 +144,6 @@ def _show(told: Facts) -> None:
     if schema["known"]:
         output.say(f"schema: {schema['taken']} of {schema['known']} steps taken")
     for warning in told["warnings"]:
-        output.say(f"warning: {warning}", style="yellow")
+        output.prose(f"warning: {warning}", style="yellow")
     if not told["warnings"]:
         output.say("all is well", style="green")

@@ -116,11 +116,17 @@ def say(text: str = "", *, style: str = "") -> None:
     console().print(Text(safe(text), style=style), soft_wrap=True)
 
 
+def prose(text: str, *, style: str = "") -> None:
+    """Print a sentence, broken between words where a terminal would break it within one."""
+    show(Text(safe(text), style=style))
+
+
 def complain(message: str, hint: str = "") -> None:
     """One line of what went wrong and one of what to do next, on standard error."""
-    print(f"perkey: {safe(message)}", file=sys.stderr)
+    err = _Console(stderr=True, highlight=False, emoji=False, markup=False)
+    err.print(Text.assemble(("perkey:", "bold red"), f" {safe(message)}"), soft_wrap=True)
     if hint:
-        print(f"hint: {safe(hint)}", file=sys.stderr)
+        err.print(Text.assemble(("hint:", "bold"), f" {safe(hint)}"), soft_wrap=True)
 
 
 def lenient() -> None:

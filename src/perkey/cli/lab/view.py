@@ -55,7 +55,7 @@ def tell(reports: Sequence[Report], written: Sequence[str]) -> None:
         if not mine:
             continue
         output.say(f"{scenario.title} ({name})", style="bold")
-        output.say(scenario.happens)
+        output.prose(scenario.happens)
         output.say()
         _print(_summary(mine), 0)
         output.say()
@@ -96,7 +96,7 @@ def verdict(report: Report) -> tuple[str, str]:
 def _tell_one(report: Report) -> None:
     """The drawing of a variant that fails, or the certificate of one that does not."""
     variant = report.variant
-    output.say(f"{variant.title}: {variant.why}", style="bold" if report.drawing else "")
+    output.prose(f"{variant.title}: {variant.why}", style="bold" if report.drawing else "")
     if report.cost:
         output.say(f"  costs: {report.cost}", style="yellow")
     if report.drawing is not None:
@@ -146,7 +146,7 @@ def _tell_end(reports: Sequence[Report], written: Sequence[str]) -> None:
     right = [report for report in reports if report.variant.kind != "wrong"]
     found = sum(report.as_expected for report in wrong)
     clean = sum(report.as_expected for report in right)
-    output.say(
+    output.prose(
         f"{found} of {len(wrong)} wrong ways found to fail; "
         f"{clean} of {len(right)} others searched through, none of their schedules fails",
         style="green" if found + clean == len(reports) else "bold red",
@@ -159,6 +159,6 @@ def _tell_end(reports: Sequence[Report], written: Sequence[str]) -> None:
         f"in order: of {seen.orderly_rounds} rounds on asyncio, all at once, first come, first "
         "served; saves that can fail do so in 30 %",
     ):
-        output.say(line, style="dim")
+        output.prose(line, style="dim")
     for path in written:
         output.say(f"written: {path}")
