@@ -459,8 +459,27 @@ def test_a_well_kept_server_is_no_concern(postgres_server: Postgres) -> None:
     with perkey.open(postgres_server.url) as store:
         facts = store.backend.describe()
         assert [facts[name] for name in ("synchronous_commit", "fsync")] == ["on", "on"]
+        store.put("well-kept", 1, overwrite=True)  # other tests may have restored later dates
         assert store.backend.concerns() == []
         assert facts["schema"] == str(len(sql.STEPS))
+
+
+def test_a_clock_that_was_set_back_is_told_and_stops_nothing_for_good() -> None:
+    """Who has seen the later time stands at it; who has not, or is new, goes by the server."""
+    with Postgres() as server, perkey.open(server.url) as store:
+        assert store.backend.concerns() == [], "there is no version yet"
+        store.put("set-back", 1, create=True)
+        assert store.backend.concerns() == []
+        known = store.backend._known  # type: ignore[attr-defined]
+        later = known.told(store.backend.now_ms() + 3_600_000)
+        assert store.put("set-back", 2, overwrite=True).at.timestamp() * 1000 >= later - 1
+        assert store.backend.now_ms() >= later
+        (told,) = store.backend.concerns()
+        assert "its clock was set back" in told
+        assert 3_000 < int(told.partition("dated ")[2].partition(" s ")[0]) <= 3_600
+        with perkey.open(server.url) as new:
+            assert new.backend.now_ms() < later - 3_000_000
+        assert known.told(later + 1) == later + 1
 
 
 def test_a_store_behind_a_dead_server_says_where(postgres_server: Postgres) -> None:

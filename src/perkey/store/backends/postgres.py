@@ -42,6 +42,22 @@ from perkey.store.url import Location
 RETRIED = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation)
 """Another transaction was first; nothing was written, evaluate again."""
 
+OFF = {
+    "synchronous_commit": "a crash of the server loses the last acknowledged commits; set it to on "
+    "for this role or database",
+    "fsync": "a crash of the machine may damage everything; set it to on",
+    "full_page_writes": "a power cut may damage pages; set it to on unless the file system writes "
+    "pages whole",
+}
+"""Settings, and what it means where one of them is off."""
+SET_BACK_MS = 1_000
+"""How far a version may be dated after the server's time without a word."""
+SET_BACK = (
+    "the newest version is dated {} s after the server's time: its clock was set back. Processes "
+    "that have seen the later time stand at it until then, and end no lease meanwhile: restart "
+    "them, and have the server's clock slewed, not set"
+)
+
 _CURSOR = re.compile(r"pg:([0-9]{1,20}):([0-9]{1,19})")
 
 DURABILITY = {
@@ -341,19 +357,10 @@ class PostgresBackend:
 
     def concerns(self) -> list[str]:
         facts = self.describe()
-        found = []
-        if facts["synchronous_commit"] == "off":
-            found.append(
-                "synchronous_commit is off: a crash of the server loses the last acknowledged "
-                "commits; set it to on for this role or database"
-            )
-        if facts["fsync"] == "off":
-            found.append("fsync is off: a crash of the machine may damage everything; set it to on")
-        if facts["full_page_writes"] == "off":
-            found.append(
-                "full_page_writes is off: a power cut may damage pages; set it to on unless the "
-                "file system writes pages whole"
-            )
+        found = [f"{name} is off: {why}" for name, why in OFF.items() if facts[name] == "off"]
+        row = self._link.reading(lambda c: c.execute(sql.AHEAD).fetchone())
+        if row is not None and row[0] > SET_BACK_MS:
+            found.append(SET_BACK.format(row[0] // 1000))
         return found
 
     def close(self) -> None:

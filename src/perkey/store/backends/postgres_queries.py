@@ -81,6 +81,10 @@ DESCRIBE = """
            (SELECT count(*) FROM perkey_heads), (SELECT count(*) FROM perkey_versions)
 """
 
+# The newest in order of commits: no index knows the times.
+AHEAD = f"SELECT at - ({NOW}) FROM perkey_versions ORDER BY xid DESC, seq DESC LIMIT 1"
+"""How many milliseconds the last version that is kept is dated after now."""
+
 
 def record(row: Sequence[object]) -> Record:
     """The record that a row holds."""
