@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import perkey
 from perkey import AsyncStore
 from perkey.server import identity
 from perkey.server.app import application
 from perkey.server.settings import Settings
+from perkey.store.transaction import Transaction
 from tests.server.client import Answer, Client
 
 KEY = "8e03978e-40d5-43dd-bc93-6894a57f9324"
@@ -153,6 +156,73 @@ async def test_a_reversal_happens_once(client: Client) -> None:
     again = await post(client, "/v1/transfers/t1/reverse", {"memo": "wrong"})
     assert (first.status, again.body) == (200, first.body)
     assert await available(client, "b") == 0
+
+
+@pytest.fixture
+async def on_disk(tmp_path: Path) -> AsyncIterator[Client]:
+    """A server whose store takes a while to commit, so that others come meanwhile."""
+    async with await perkey.aopen(f"sqlite:///{tmp_path}/store.db") as store:
+        yield Client(application(store))
+
+
+def counted(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[Transaction]:
+    """The transactions that the store is given from now on."""
+    core, given = client.app.services.store.core, []
+    transact = core.transact_async
+
+    def counting(transaction: Transaction, timeout: float | None) -> Any:
+        given.append(transaction)
+        return transact(transaction, timeout)
+
+    monkeypatch.setattr(core, "transact_async", counting)
+    return given
+
+
+async def test_transfers_that_arrive_together_share_a_transaction(
+    on_disk: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each gets the answer that it would get alone: a refusal, a replay, a figure of its own."""
+    client = on_disk
+    await opened(client, "a", "c")
+    await opened(client, "b", floor=0)
+    await post(client, "/v1/transfers", order(5), "before")
+    given = counted(client, monkeypatch)
+    asked = [(order(n + 1), f"k{n}") for n in range(40)]
+    asked += [(order(5), "before"), (order(6), "before"), (order(10**6, "b", "c"), "poor")]
+    asked += [(order(1), "k0"), (order(1, "a", "none"), "lost")]
+    answers = await asyncio.gather(
+        *(post(client, "/v1/transfers", body, key) for body, key in asked)
+    )
+    assert [each.status for each in answers] == [201] * 41 + [422, 409, 201, 404]
+    assert len(given) == 2, "the first went alone, and the others together"
+    made, (again, other, poor, same, lost) = answers[:40], answers[40:]
+    assert [each.json["key"] for each in made] == [f"k{n}" for n in range(40)]
+    running = [5 + sum(range(1, n + 2)) for n in range(40)]
+    assert [each.json["legs"][1]["balance"] for each in made] == running
+    assert again.header("idempotent-replayed") == same.header("idempotent-replayed") == "true"
+    assert same.body == made[0].body
+    other.problem(422, "key-reused")
+    poor.problem(409, "insufficient-funds")
+    lost.problem(404, "not-found")
+    assert await available(client, "b") == running[-1]
+    assert (await client.send("GET", "/v1/trial-balance")).json["balanced"] is True
+
+
+async def test_authors_do_not_share(on_disk: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = on_disk
+    await opened(client, "a", "b")
+    names = ["ann", "bob", "ann", "eve", "eve"]
+    given = counted(client, monkeypatch)
+    answers = await asyncio.gather(
+        *(
+            post(client, "/v1/transfers", order(), f"k{n}", perkey_by=name)
+            for n, name in enumerate(names)
+        )
+    )
+    assert [each.json["by"] for each in answers] == names
+    assert sorted(each.by for each in given) == ["ann", "ann", "bob", "eve"]
+    found = [(await client.send("GET", f"/v1/transfers/k{n}")).json["by"] for n in range(5)]
+    assert found == names
 
 
 async def test_looking(client: Client) -> None:

@@ -15,10 +15,7 @@ import msgspec
 from starlette.responses import Response
 
 from perkey.errors import Forbidden
-from perkey.flows import steps
-from perkey.flows.ledger import operations, queries
-from perkey.flows.ledger.posting import Transfer
-from perkey.ledger import AsyncLedger
+from perkey.ledger import AsyncLedger, Transfer
 from perkey.server import listing
 from perkey.server.calls import Call
 from perkey.server.replaying import require_key
@@ -67,7 +64,7 @@ class Memo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _ledger(call: Call) -> AsyncLedger:
-    return AsyncLedger(call.services.store)
+    return call.services.ledger
 
 
 def _account(call: Call) -> str:
@@ -100,11 +97,10 @@ async def list_accounts(call: Call) -> Response:
 async def open_account(call: Call) -> Response:
     """Open an account; the same again is harmless, other terms are refused."""
     terms = call.decode(Terms)
-    flow = operations.open_account(
-        _account(call), terms.unit, terms.scale, terms.floor, call.write.by
+    opened = await _ledger(call).open_account(
+        _account(call), terms.unit, scale=terms.scale, floor=terms.floor, by=call.write.by
     )
-    await call.services.store.run(flow)
-    return json_reply(await _ledger(call).balance(call.params["account"]))
+    return json_reply(opened)
 
 
 async def balance(call: Call) -> Response:
@@ -176,20 +172,26 @@ async def transfer(call: Call) -> Response:
     """Move money between two accounts, once for each Idempotency-Key."""
     key, order = _key(call), call.decode(Order)
     _need(call, (order.source, order.target))
-    flow = operations.transfer(
-        order.source, order.target, order.amount, key, order.memo, call.write.by, None
+    made = await _ledger(call).transfer(
+        order.source, order.target, order.amount, key=key, memo=order.memo, by=call.write.by
     )
-    return _posted(await call.services.store.run(flow))
+    return _posted(made)
 
 
 async def hold(call: Call) -> Response:
     """Keep money back, to be settled or released."""
     key, order = _key(call), call.decode(HoldOrder)
     _need(call, (order.source, order.target))
-    flow = operations.hold(
-        order.source, order.target, order.amount, key, order.expires_in, order.memo, call.write.by
+    made = await _ledger(call).hold(
+        order.source,
+        order.target,
+        order.amount,
+        key=key,
+        expires_in=order.expires_in,
+        memo=order.memo,
+        by=call.write.by,
     )
-    return _posted(await call.services.store.run(flow))
+    return _posted(made)
 
 
 async def find(call: Call) -> Response:
@@ -200,38 +202,34 @@ async def find(call: Call) -> Response:
 
 async def _found(call: Call) -> Transfer:
     """The posting in the path, once the caller may touch its accounts."""
-    found: Transfer = await call.services.store.run(_looked(call.params["key"]))
+    found = await _ledger(call).find(call.params["key"])
     _need(call, (name for name, _ in found.asked))
     _need(call, (leg.account for leg in found.legs))
     return found
-
-
-def _looked(key: str) -> steps.Flow[Transfer]:
-    return (yield from queries.find(key))
 
 
 async def settle(call: Call) -> Response:
     """Post a hold, or a part of it; the rest is released."""
     key, asked = _key(call), call.decode(Settlement)
     held = (await _found(call)).key
-    flow = operations.settle(held, asked.amount, key, asked.memo, call.write.by)
-    return _posted(await call.services.store.run(flow))
+    made = await _ledger(call).settle(
+        held, key=key, amount=asked.amount, memo=asked.memo, by=call.write.by
+    )
+    return _posted(made)
 
 
 async def release(call: Call) -> Response:
     """Give back what a hold keeps; the same again is harmless."""
     held = (await _found(call)).key
-    return json_reply(
-        _facts(await call.services.store.run(operations.release(held, call.write.by)))
-    )
+    return json_reply(_facts(await _ledger(call).release(held, by=call.write.by)))
 
 
 async def reverse(call: Call) -> Response:
     """Post the opposite of a transfer, once; the same again is harmless."""
     asked = call.decode(Memo)
     moved = (await _found(call)).key
-    flow = operations.reverse(moved, asked.memo, call.write.by)
-    return json_reply(_facts(await call.services.store.run(flow)))
+    made = await _ledger(call).reverse(moved, memo=asked.memo, by=call.write.by)
+    return json_reply(_facts(made))
 
 
 PAGED = ("prefix", "after", "limit")

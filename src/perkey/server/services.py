@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from perkey.clock import Clock
 from perkey.flows.documents import Book
+from perkey.ledger import AsyncLedger
 from perkey.locks import KeyedLocks, Sections
 from perkey.server.feed import Feed
 from perkey.server.hosting import Hosted
@@ -46,3 +48,11 @@ class Services:
         """Every route, for the description of them."""
         self.ready = False
         """From when the server has started until it is told to stop."""
+
+    @cached_property
+    def ledger(self) -> AsyncLedger:
+        """The one ledger of all requests: transfers that arrive together share a transaction.
+
+        ``NotSupported`` where the store commits too few keys at once.
+        """
+        return AsyncLedger(self.store)

@@ -19,7 +19,6 @@ from perkey.flows.ledger.model import (
     transfer_key,
 )
 from perkey.flows.ledger.queries import Balance, Difference, Line, TrialBalance
-from perkey.ledger import AsyncLedger
 from perkey.server.calls import Call
 from perkey.server.pages import commands, render
 from perkey.server.routes import Route
@@ -45,7 +44,7 @@ async def accounts(call: Call) -> Response:
     allowed = call.caller.covers(prefix)
     found: list[Balance] = []
     if allowed:
-        ledger = AsyncLedger(call.services.store)
+        ledger = call.services.ledger
         found = await ledger.accounts(prefix, after=after, limit=PAGE)
     whole = not prefix and not after and len(found) < PAGE
     return render.page(
@@ -71,7 +70,7 @@ async def _books(call: Call, found: list[Balance], *, whole: bool) -> Books | No
     check = call.flag("check")
     if not call.caller.everywhere or not (check or (whole and found)):
         return None
-    ledger = AsyncLedger(call.services.store)
+    ledger = call.services.ledger
     sums = await ledger.trial_balance()
     scales = {each.unit: each.scale for each in found}
     return Books(sums, scales, check, await ledger.verify() if check else None)
@@ -84,7 +83,7 @@ async def account(call: Call) -> Response:
     """One account: its figures, its latest entries, what is held."""
     name = call.text("account")
     call.caller.need_key(name)
-    ledger = AsyncLedger(call.services.store)
+    ledger = call.services.ledger
     balance = await ledger.balance(name)
     before = call.whole("before", balance.entries + 1, 1)
     start = max(0, min(before - 1, balance.entries) - PAGE)
@@ -150,7 +149,7 @@ def curve(balances: list[int]) -> str:
 async def transfer(call: Call) -> Response:
     """One posting: its legs, what it refers to, how it stands."""
     key = call.text("key")
-    found = await AsyncLedger(call.services.store).find(key)
+    found = await call.services.ledger.find(key)
     names = [name for name, _ in found.asked] + [leg.account for leg in found.legs]
     for name in names:
         call.caller.need_key(name)
