@@ -228,6 +228,9 @@ class AsyncLedger(_Base):
         super().__init__(store)
         self._rounds: Rounds[Asked, Item] | None = None
         self._gathers = self._room.records is None and not swaps(store.backend)
+        self._first_too = store.backend.blocking
+        """Whether who comes first waits for those of its round, too: where a commit takes long,
+        they would have to wait for its own."""
 
     # What many tasks ask for in one round of their loop shares a transaction.  On threads the
     # price is the hand-over from one to the other, which the committer pays once a commit.
@@ -236,7 +239,8 @@ class AsyncLedger(_Base):
         rounds = self._round()
         rounds.callers += 1
         try:
-            gathers = rounds.callers > 1 and timeout is None and self._may_gather()
+            several = rounds.callers > 1 or self._first_too
+            gathers = several and timeout is None and self._may_gather()
             if gathers or rounds.waiting:
                 item = await rounds.ask(Asked(order, by) if gathers else None)
                 if item is not None:

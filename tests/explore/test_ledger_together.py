@@ -1,7 +1,8 @@
 """Every interleaving of transfers that share a transaction: the callers are tasks of one loop.
 
-The first caller goes alone; who comes while it is on its way is gathered, so three callers are
-what it takes.  Each has to be told of its own transfer, and of no other.
+Where a commit takes long, those of one round are gathered: two callers are what it takes.
+Elsewhere the first goes alone and who comes while it is on its way is gathered: that takes three.
+Each has to be told of its own transfer, and of no other.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ class Late(SteppedStore):
 class World:
     """One store, and the ledger of one process on it."""
 
-    def __init__(self, store: SteppedStore) -> None:
+    def __init__(self, store: SteppedStore, first_too: bool) -> None:
         self.store = store
         self.ledger: Any = AsyncLedger(store)
+        self.ledger._first_too = first_too
         self.run(operations.open_account("world", "EUR", 2, None, ""))
         for name in ("a", "b"):
             self.run(operations.open_account(name, "EUR", 2, 0, ""))
@@ -73,8 +75,8 @@ class World:
         return found.posted
 
 
-async def world(kind: Callable[[], SteppedStore] = SteppedStore) -> World:
-    return World(kind())
+async def world(kind: Callable[[], SteppedStore] = SteppedStore, first_too: bool = False) -> World:
+    return World(kind(), first_too)
 
 
 async def pay(world: World, key: str, amount: int, by: str = "") -> tuple[str, str, int]:
@@ -130,11 +132,11 @@ CROWDS: list[tuple[list[Callable[[World], Any]], dict[str, int]]] = [
 def explored(
     callers: Sequence[Callable[[World], Any]],
     kind: Callable[[], SteppedStore] = SteppedStore,
+    first_too: bool = False,
     **budgets: Any,
 ) -> Any:
-    return explore(
-        partial(world, kind), list(callers), check=sound, steps=["transact"], seconds=250, **budgets
-    )
+    begin = partial(world, kind, first_too)
+    return explore(begin, list(callers), check=sound, steps=["transact"], seconds=250, **budgets)
 
 
 @pytest.mark.parametrize(("callers", "budgets"), CROWDS)
@@ -144,7 +146,26 @@ def test_each_is_told_of_its_own(
     explored(callers, **budgets).assert_holds()
 
 
-def test_some_of_them_did_share_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("second", "budgets"),
+    [
+        (TOO_MUCH, {}),
+        (OTHER, {}),
+        (SIGNED, {}),
+        (AGAIN, {"cancellations": 1}),
+        (B20, {"failures": 1}),
+    ],
+)
+def test_so_is_the_first_of_a_round(
+    second: Callable[[World], Any], budgets: dict[str, int]
+) -> None:
+    explored([A10, second], first_too=True, **budgets).assert_holds()
+
+
+@pytest.mark.parametrize("first_too", [False, True])
+def test_some_of_them_did_share_a_transaction(
+    monkeypatch: pytest.MonkeyPatch, first_too: bool
+) -> None:
     """Else none of these explorations would say anything."""
     sizes: set[int] = set()
 
@@ -154,8 +175,8 @@ def test_some_of_them_did_share_a_transaction(monkeypatch: pytest.MonkeyPatch) -
 
     real = bulk.perform_all
     monkeypatch.setattr(bulk, "perform_all", counted)
-    explored([A10, B20, C30]).assert_holds()
-    assert sizes == {2}
+    explored([A10, B20, C30], first_too=first_too).assert_holds()
+    assert sizes == {2, 3} if first_too else {2}
 
 
 @pytest.mark.parametrize("lost", [0, 1])
@@ -169,6 +190,7 @@ def test_whoever_is_too_late_is_told_so() -> None:
 
 def test_a_process_that_dies_with_all_of_them_leaves_each_done_or_not() -> None:
     explored([A10, C30, AGAIN], crashes=1, processes=[0, 0, 0]).assert_holds()
+    explored([A10, AGAIN], first_too=True, crashes=1, processes=[0, 0]).assert_holds()
 
 
 # ------------------------------------------------------------------------------- mutants
@@ -197,6 +219,7 @@ def test_one_refusal_that_fails_all_is_caught(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(bulk, "together", together)
     explored([A10, TOO_MUCH, B20]).assert_fails()
+    explored([A10, TOO_MUCH], first_too=True).assert_fails()
 
 
 def test_a_cancelled_leader_that_drops_its_followers_is_caught(

@@ -157,7 +157,7 @@ def test_what_tasks_ask_for_in_one_round_shares_a_transaction(tmp_path: Path, si
             *(ledger.transfer("a", "b", 1, key=f"k{n}") for n in range(40))
         )
         assert [each.key for each in moved] == [f"k{n}" for n in range(40)]
-        assert sizes.seen == [39]
+        assert sizes.seen == [40]
         assert {each.at for each in moved} >= {moved[-1].at}
         assert (await ledger.balance("b")).posted == FUNDS + 40
 
@@ -182,7 +182,7 @@ def test_each_is_counted_as_one_alone_would_be(tmp_path: Path, sizes: Sizes) -> 
         after = store.statistics()
         assert after["events"]["Committed"] - before == 30  # not the replays, nor the refused
         assert sum(after["attempts"].values()) == after["events"]["Committed"]
-        assert sizes.seen == [44]
+        assert sizes.seen == [45]
 
     used(tmp_path, use)
 
@@ -220,7 +220,7 @@ def test_a_cancelled_one_does_not_harm_the_others(tmp_path: Path, sizes: Sizes) 
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(each, asyncio.CancelledError) for each in found[1:7])
         assert [each.key for each in found[7:]] == [f"k{n}" for n in range(7, 20)]
-        assert sizes.seen == [16]
+        assert sizes.seen == [17]
         assert await ledger.verify() is None
         posted = (await ledger.balance("b")).posted - FUNDS
         assert posted == 17  # those cancelled before the round was over never asked
@@ -373,7 +373,7 @@ def test_two_loops_share_one_ledger(tmp_path: Path) -> None:
 def test_the_limits_hold_for_what_is_gathered(tmp_path: Path, sizes: Sizes) -> None:
     async def use(ledger: AsyncLedger, store: AsyncStore) -> None:
         await asyncio.gather(*(ledger.transfer("a", "b", 1, key=f"k{n}") for n in range(21)))
-        assert sizes.seen == [8, 8, 4]
+        assert sizes.seen == [8, 8, 5]
 
     used(tmp_path, use, limits=Limits(batch=8))
     sizes.seen.clear()
