@@ -235,7 +235,10 @@ def _unseen(search: Search, steps: Sequence[str]) -> list[str]:
     if budgets["failures"] and not search.steps_seen:
         found.append("failures were budgeted, and no step() was reached")
     if budgets["lost replies"] and not search.effects_seen:
-        found.append("lost replies were budgeted, and no step() with an effect was reached")
+        found.append(
+            "lost replies were budgeted, and no step() with an effect was reached "
+            "(a commit of SteppedStore(replies=True) is one)"
+        )
     if len(names) > 1 and not search.interleaved:
         found.append("the callers never interleaved: each ran to its end without an await")
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from perkey.drivers import threads
-from perkey.errors import StoreUnavailable
+from perkey.errors import OutcomeUnknown, StoreUnavailable
 from perkey.flows import steps
 from perkey.store import codec
 from perkey.store.backends.memory import MemoryBackend
@@ -29,9 +29,14 @@ class SteppedStore(AsyncStore):
     Every read is a step ``"read"`` and every commit a step ``"commit"``, where other callers may
     come in between.  With ``failures=1`` a commit may fail: ``StoreUnavailable`` is raised, and
     nothing was written.  Time is ``store.clock``, a ``VirtualClock``.
+
+    With ``replies=True`` a commit's reply is a step of its own, so callers may be cancelled or
+    crash between the two, and ``lost_replies=1`` may lose one: ``OutcomeUnknown`` is raised, and
+    the write is there.  It makes a search larger.
     """
 
-    def __init__(self, *, clock: VirtualClock | None = None) -> None:
+    def __init__(self, *, clock: VirtualClock | None = None, replies: bool = False) -> None:
+        self._replies = replies
         self.clock = VirtualClock() if clock is None else clock
         super().__init__(MemoryBackend(None, self.clock), clock=self.clock)
 
@@ -69,6 +74,8 @@ class SteppedStore(AsyncStore):
         """One meeting with the store; ``perform`` does it.  A kind of store of its own may
         override this to fail in other ways."""
         if isinstance(asked, steps.Transact):
+            if self._replies:
+                return await step("commit", perform, error=StoreUnavailable, lost=OutcomeUnknown)
             await step("commit", error=StoreUnavailable)
         else:
             await step("read", error=None)

@@ -10,9 +10,16 @@ from typing import Any
 import pytest
 
 import perkey
-from perkey import AsyncDocuments, AsyncLeases, AsyncOnce
+from perkey import AsyncDocuments, AsyncLeases, AsyncOnce, OutcomeUnknown
 from perkey.store.backends.memory import MemoryBackend
-from perkey.testing import CannotFingerprint, SteppedStore, VirtualClock, explore
+from perkey.testing import (
+    CannotFingerprint,
+    Ended,
+    ExplorationFailed,
+    SteppedStore,
+    VirtualClock,
+    explore,
+)
 
 
 async def counted() -> SteppedStore:
@@ -133,3 +140,70 @@ def test_states_that_differ_in_time_or_records_are_told_apart() -> None:
 
 def test_what_the_store_holds_is_the_memory_backend() -> None:
     assert isinstance(SteppedStore().backend, MemoryBackend)
+
+
+# ------------------------------------------------------------------------- lost replies
+
+
+async def paid_by_put(store: SteppedStore) -> None:
+    """Whoever repeats a write that may have landed does it twice: the planted bug."""
+    for _ in range(2):
+        try:
+            await AsyncDocuments(store).update("n", lambda n: n + 1)
+            return
+        except OutcomeUnknown:
+            pass
+
+
+async def paid_once(store: SteppedStore) -> None:
+    """The same with a key: the second attempt is a replay."""
+    for _ in range(2):
+        try:
+            await AsyncOnce(store).transact("pay", "n", add_one)
+            return
+        except OutcomeUnknown:
+            pass
+
+
+def add_one(tx: Any) -> None:
+    tx["n"] += 1
+
+
+async def with_replies() -> SteppedStore:
+    store = SteppedStore(replies=True)
+    await store.put("n", 0, create=True)
+    return store
+
+
+def test_a_lost_reply_is_an_unknown_outcome_and_repeating_it_is_found() -> None:
+    explore(with_replies, [paid_by_put] * 2, check=two).assert_holds()
+    explore(with_replies, [paid_by_put] * 2, check=two, lost_replies=1).assert_fails("check")
+
+
+def test_a_key_makes_the_second_attempt_a_replay_under_every_schedule() -> None:
+    explore(
+        with_replies,
+        [paid_once] * 2,
+        check=lambda store: store.value("n") == 1,
+        lost_replies=1,
+        cancellations=1,
+        steps=("commit",),
+    ).assert_holds()
+
+
+def test_a_caller_may_crash_between_its_commit_and_the_reply() -> None:
+    def landed_and_crashed(store: SteppedStore, ended: Ended) -> tuple[Any, int]:
+        return store.value("n"), ended.crashed.count(True)
+
+    def outcomes(setup: Any) -> set[Any]:
+        found = explore(setup, [update] * 2, outcome=landed_and_crashed, crashes=1)
+        return set(found.assert_holds().outcomes)
+
+    assert outcomes(counted) == {(2, 0), (1, 1)}
+    assert outcomes(with_replies) == {(2, 0), (1, 1), (2, 1)}
+
+
+def test_without_replies_none_can_be_lost_and_the_search_says_so() -> None:
+    found = explore(counted, [paid_by_put], check=lambda _: True, lost_replies=1)
+    with pytest.raises(ExplorationFailed, match="replies=True"):
+        found.assert_holds()
