@@ -242,14 +242,14 @@ def test_what_is_too_old_goes_in_the_same_trip_and_nothing_else() -> None:
 
 
 def test_what_is_dropped_is_asked_for_only_where_something_may_be() -> None:
-    young, over, lease = Record(A, 2, b"1"), Record(B, 3, b"1", at=9_000), Record("l/a", 3, b"1")
+    young, over = Record(A, 2, b"1", at=7_000), Record(B, 3, b"1", at=9_000)
+    lease = Record("l/a", 3, b"1")
     limits = Limits(keep_versions=2)
     assert trims(limits, [young, lease]) == []
     assert trims(limits, [young, over, lease]) == [(BY_COUNT, (byteas([b"d/b"]), eight(2)))]
     limits = Limits(keep_s=2)
     assert trims(limits, [lease]) == []
-    later = Record(A, 3, b"1", at=7_000)
-    assert trims(limits, [over, young, later, lease]) == [
+    assert trims(limits, [over, young, lease]) == [
         (BY_AGE, (byteas([b"d/a", b"d/b"]), eight(5_000)))
     ]
 
@@ -290,14 +290,33 @@ def test_a_look_that_lacks_one_head_forgets_the_others_too() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
+    """Whichever was not used for longest goes first, and the rest stays."""
     large = b"x" * (ROOM // 4)
     known = known_of(A, B, body=large)
-    assert known.take(asking(A)) is not None
-    known.keep({}, unit())
-    for n in range(2):
-        key = Key(f"d/{n}")
-        known.keep({key: None}, unit(Record(key, 1, large, op="o")))
+    third = Key("d/c")
+    known.keep({third: None}, unit(Record(third, 1, large, op="o")))
+    heads, _ = known.take(asking(A)) or ({}, 0)
+    known.keep(heads, unit(Record(A, 2, large, op="o")))
+    fourth = Key("d/d")
+    known.keep({fourth: None}, unit(Record(fourth, 1, large, op="o")))
+    assert [*known._heads] == [third, A, fourth]
+    huge = b"x" * ROOM
+    known.keep({B: None}, unit(Record(B, 1, huge, op="o")))
     assert not known._heads
+    assert known._room == ROOM
+
+
+def test_what_goes_in_and_out_leaves_all_room() -> None:
+    known = known_of(A, B)
+    before = known._room
+    for n in range(2, 50):
+        heads, _ = known.take(asking(A, B)) or ({}, 0)
+        assert known._room == ROOM
+        known.keep(heads, unit(*(Record(key, n, b"1", op="o") for key in (A, B))))
+        assert known._room == before
+    known.keep({A: None}, unit(Record(A, 50, b"12", op="o")))
+    assert known._room == before - 1, "whoever puts one over another counts it once"
+    known.keep({}, unit(Record(A, 51, b"1", op="o"), Record(B, 51, b"1", op="o")))
     assert known._room == ROOM
 
 

@@ -16,7 +16,7 @@ from perkey.store.record import Record
 from perkey.store.transaction import Transaction
 
 ROOM = 16 * 1024 * 1024
-"""After how many bytes of records all are forgotten."""
+"""Over how many bytes of records those are forgotten that were not used for longest."""
 OVERHEAD = 512
 """What a record takes besides its body, in bytes; an estimate."""
 AGE_S = 10.0
@@ -37,7 +37,8 @@ class Known:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._heads: dict[Key, Record] = {}
+        self._heads: OrderedDict[Key, Record] = OrderedDict()
+        """In the order of their last use: whoever uses one takes it out, and puts it back last."""
         self._room = ROOM
         self._wary: OrderedDict[Key, int] = OrderedDict()
         self._told: tuple[float, int] | None = None
@@ -73,13 +74,13 @@ class Known:
         """
         heads: Heads = {}
         complete = True
-        known, wary = self._heads, self._wary
+        wary = self._wary
         with self._lock:
             for transaction in batch.transactions:
                 for key in transaction.keys:
                     if key in heads:
                         continue
-                    head = heads[key] = known.pop(key, None)
+                    head = heads[key] = self._taken(key)
                     if head is None and (key in wary or not _likely_new(key, transaction)):
                         complete = False
             now = self._carried()
@@ -87,24 +88,28 @@ class Known:
 
     def keep(self, heads: Heads, unit: Unit) -> None:
         """Remember ``heads`` as ``unit``, which has landed over them, left them behind."""
-        known = self._heads
         with self._lock:
             for record in unit.writes:
                 if record.key in heads:
                     heads[record.key] = record  # type: ignore[index]  # its hash is its text's
                 else:  # appended
-                    known.pop(record.key, None)  # type: ignore[call-overload]
+                    self._taken(record.key)  # type: ignore[arg-type]
             for key, head in heads.items():
                 if self._wary and self._watched(key):
                     continue
-                if head is None:
-                    known.pop(key, None)
-                else:
-                    known[key] = head
+                self._taken(key)
+                if head is not None:
+                    self._heads[key] = head
                     self._room -= OVERHEAD + len(head.body or b"")
-            if self._room < 0:
-                known.clear()
-                self._room = ROOM
+            while self._room < 0 and self._heads:
+                self._taken(next(iter(self._heads)))
+
+    def _taken(self, key: Key) -> Record | None:
+        """The head of ``key``, which is not known any more."""
+        head = self._heads.pop(key, None)
+        if head is not None:
+            self._room += OVERHEAD + len(head.body or b"")
+        return head
 
     def differed(self, guessed: Heads, found: Heads) -> None:
         """Whose guess was wrong is looked at for a while."""
@@ -121,7 +126,7 @@ class Known:
         if left > 1:
             self._wary[key] = left - 1
         if left:
-            self._heads.pop(key, None)
+            self._taken(key)
         return left > 0
 
 

@@ -7,7 +7,7 @@ guess that was wrong, or made before the database was put back to a backup, drop
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from perkey.store.backends.postgres_arrays import byteas
 from perkey.store.backends.postgres_wire import Ask
@@ -49,16 +49,19 @@ BY_AGE = _trim(
 
 def trims(limits: Limits, writes: Sequence[Record]) -> list[Ask]:
     """What follows ``writes`` in their commit, so that no history outgrows ``limits``."""
-    last = {record.key: record for record in writes if keeps_history(record.key)}
-    over = [key for key, record in last.items() if record.version > limits.keep_versions]
+    keep = limits.keep_versions
     asks: list[Ask] = []
+    over = {record.key for record in writes if record.version > keep and keeps_history(record.key)}
     if over:
-        asks.append((BY_COUNT, (_keys(over), struct.pack(">q", limits.keep_versions))))
-    if limits.keep_s is not None and last:
-        oldest = min(record.at for record in last.values()) - int(limits.keep_s * 1000)
-        asks.append((BY_AGE, (_keys([*last]), struct.pack(">q", oldest))))
+        asks.append((BY_COUNT, (_keys(over), struct.pack(">q", keep))))
+    if limits.keep_s is not None:
+        kept = [record for record in writes if keeps_history(record.key)]
+        if kept:
+            oldest = min(record.at for record in kept) - int(limits.keep_s * 1000)
+            keys = {record.key for record in kept}
+            asks.append((BY_AGE, (_keys(keys), struct.pack(">q", oldest))))
     return asks
 
 
-def _keys(names: Sequence[str]) -> bytes:
+def _keys(names: Iterable[str]) -> bytes:
     return byteas(map(str.encode, sorted(names)))
