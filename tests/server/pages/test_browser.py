@@ -101,9 +101,18 @@ def test_each_page_is_sound_in_light_in_dark_and_on_a_phone(
     tab.screenshot(SHOTS / f"{name}-dark.png")
     tab.look(*PHONE, phone=True)
     assert tab.run("document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+    assert tab.run(ASIDE) == [], "a part of it scrolls sideways"
+    assert violations(tab) == []
     tab.screenshot(SHOTS / f"{name}-phone.png")
     assert tab.run("window.hacked") is None
     assert tab.run("document.querySelectorAll('main img, main script').length") == 0
+
+
+ASIDE = """[...document.querySelectorAll('nav, nav a, main .scroll, main table')]
+    .filter(each => each.scrollWidth > each.clientWidth + 1 && each.clientWidth
+        || each.getBoundingClientRect().right > innerWidth + 1)
+    .map(each => each.outerHTML.slice(0, 80))"""
+"""What is wider than a phone shows of it."""
 
 
 def heading(tab: Tab) -> str:

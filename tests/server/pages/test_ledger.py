@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from perkey import AsyncLedger, AsyncStore
 from perkey.flows.ledger.model import account_key, decode_account, encode
+from perkey.flows.ledger.queries import Line
 from perkey.server.pages import ledger as pages
 from perkey.store.transaction import Tx
 from tests.server.client import Client
@@ -107,7 +110,8 @@ async def test_a_statement_with_its_holds(client: Client) -> None:
     ]
     assert told[3][0] == "hold-1"
     assert told[3][2] == "1.00"
-    assert len(page.one("polyline")["points"].split()) == 2
+    assert len(page.one("polyline")["points"].split()) == 6
+    assert "from 0.00 at the bottom to 12.50 at the top" in page.one("html").text
     empty = await look(client, "/account", account="bob")
     assert "Nothing is held" in empty.text
 
@@ -174,8 +178,26 @@ async def test_hostile_names_and_memos_come_out_as_text(client: Client, store: A
         assert HOSTILE in page.one("html").text
 
 
-def test_the_curve_keeps_inside_its_box() -> None:
-    assert pages.curve([5]) == ""
-    assert pages.curve([0, 10]) == "0.0,100.0 1000.0,0.0"
-    assert pages.curve([-10, 0, 10]) == "0.0,100.0 500.0,50.0 1000.0,0.0"
-    assert pages.curve([0, 0]) == "0.0,100.0 1000.0,100.0"
+def lines(*balances: int) -> list[Line]:
+    """Entries that take a balance from the first figure through the others."""
+    moved = pairwise(balances)
+    return [
+        Line(n, f"t{n}", after - before, after, 0) for n, (before, after) in enumerate(moved, 1)
+    ]
+
+
+def test_the_curve_fills_its_box_step_by_step() -> None:
+    assert pages.curve([]) is None
+    assert pages.curve(lines(5, 5)) is None, "it never moved"
+    steps = "0.0,100.0 500.0,100.0 500.0,0.0 1000.0,0.0"
+    assert pages.curve(lines(0, 10)) == pages.Curve(steps, 0, 10)
+    steps = "0.0,100.0 250.0,100.0 250.0,50.0 500.0,50.0 500.0,0.0 750.0,0.0 750.0,25.0 1000.0,25.0"
+    assert pages.curve(lines(-10, 0, 10, 5)) == pages.Curve(steps, -10, 10)
+
+
+def test_a_payment_shows_on_a_rich_account() -> None:
+    found = pages.curve(lines(10**9, 10**9 - 5, 10**9))
+    assert found is not None
+    heights = [float(point.split(",")[1]) for point in found.points.split(" ")]
+    assert heights == [0, 0, 100, 100, 0, 0]
+    assert (found.low, found.high) == (10**9 - 5, 10**9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +99,7 @@ async def account(call: Call) -> Response:
         balance=balance,
         lines=[(line, postings.get(line.transfer)) for line in reversed(lines)],
         older=lines[0].number if lines and lines[0].number > 1 else 0,
-        curve=curve([line.balance for line in lines]),
+        curve=curve(lines),
         holds=[each for each in record.holds if now < each.expires],
         open_held=record.held,
         now=now,
@@ -134,16 +135,36 @@ def _statement(name: str, after: int, limit: int) -> steps.Flow[Statement]:
 WIDTH, HEIGHT = 1000, 100
 
 
-def curve(balances: list[int]) -> str:
-    """The balances as the points of a line in a box of ``WIDTH`` by ``HEIGHT``; empty for
-    fewer than two."""
-    if len(balances) < 2:
-        return ""
-    low, high = min(0, *balances), max(0, *balances)
-    across, up = WIDTH / (len(balances) - 1), HEIGHT / max(1, high - low)
-    return " ".join(
-        f"{at * across:.1f},{HEIGHT - (each - low) * up:.1f}" for at, each in enumerate(balances)
-    )
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A balance as a line in a box of ``WIDTH`` by ``HEIGHT``."""
+
+    points: str
+    low: int
+    """In minor units: what the bottom of the box stands for, and"""
+    high: int
+    """the top."""
+
+
+def curve(lines: Sequence[Line]) -> Curve | None:
+    """The balance before the first of these entries and after each, as steps of one width;
+    None where it never moved.
+
+    The box holds what the balance went through, not zero: of an account that stands at a
+    million, a payment would be too small to be seen.
+    """
+    if not lines:
+        return None
+    balances = [lines[0].balance - lines[0].amount, *(line.balance for line in lines)]
+    low, high = min(balances), max(balances)
+    if low == high:
+        return None
+    across, up = WIDTH / len(balances), HEIGHT / (high - low)
+    points: list[str] = []
+    for at, each in enumerate(balances):
+        height = HEIGHT - (each - low) * up
+        points += (f"{at * across:.1f},{height:.1f}", f"{(at + 1) * across:.1f},{height:.1f}")
+    return Curve(" ".join(points), low, high)
 
 
 async def transfer(call: Call) -> Response:
