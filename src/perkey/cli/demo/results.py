@@ -109,7 +109,7 @@ def _conflicts(result: Result) -> None:
         f"{result.plan.workers} workers, {found.writes} writes, "
         f"{len(result.history)} versions, {result.ended.seconds:.1f} s"
     )
-    output.say(
+    output.prose(
         f"{found.from_older} writers had begun from a version that was no longer the newest: "
         f"{found.reapplied} changes were applied to the newest instead, "
         f"{found.overwrote_unseen} overwrote what they had never read"
@@ -118,7 +118,7 @@ def _conflicts(result: Result) -> None:
 
 def _verdict(result: Result) -> None:
     if result.reason:
-        output.say(f"completion check: refused: {result.reason}", style="bold red")
+        output.prose(f"completion check: refused: {result.reason}", style="bold red")
     else:
         count = len(result.states)
         said = f"completion check: {count} dispatched, {count} done, {count} sections present"

@@ -112,7 +112,7 @@ def tell(simulated: Sequence[Cost], measured: Sequence[Cost], svg: str) -> None:
         output.say(f"The same in real time over SQLite, with turns of {real}", style="bold")
         output.table(["writers", "way", "turns until done: real", "simulated"], compared(measured))
     output.say()
-    output.say(
+    output.prose(
         "redone: thinking thrown away and done again; waiting: for the lock; both over all "
         "writers. A turn takes 0.5 to 1.5 times its length.",
         style="dim",
@@ -123,10 +123,10 @@ def tell(simulated: Sequence[Cost], measured: Sequence[Cost], svg: str) -> None:
 
 def summary(costs: Sequence[Cost]) -> Table:
     """A row for each number of writers, the three ways side by side."""
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))  # 80 columns are enough for it
     heads = [
-        "writers", "retry: done", "redone", "refused", "lock: done", "waiting",
-        "merge: done", "redone", "refused",
+        "writers", "retry:\ndone", "redone", "refused", "lock:\ndone", "waiting",
+        "merge:\ndone", "redone", "refused",
     ]  # fmt: skip
     for number, head in enumerate(heads):
         style = "" if not number else "red" if number < 4 else "yellow" if number < 6 else "green"
