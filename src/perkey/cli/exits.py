@@ -16,7 +16,7 @@ MEANING = {
     DONE: "done",
     REFUSED: "refused: not found, conflict, rejected, lease held, incomplete",
     USAGE: "the command itself is wrong; nothing was done",
-    STORE: "the store cannot be used, or a package is missing",
+    STORE: "the store cannot be used, or a package or credentials are missing",
     BUSY: "too much is going on, or the time ran out; try again",
     UNKNOWN: "it may or may not have happened; read before repeating it",
     INTERRUPTED: "stopped by Ctrl-C",
