@@ -134,10 +134,10 @@ def test_a_document_that_is_known_is_updated_in_one_round_trip(
         assert trips == [commits.WRITE_ONE]
         trips.clear()
         assert others.update("guessed", more).value == {"n": 2}
-        assert trips == [commits.LOCKED_HEADS, commits.WRITE]
+        assert trips == [commits.LOCKED_HEADS, commits.WRITE_ONE]
         trips.clear()
         assert documents.update("guessed", more).value == {"n": 3}
-        assert trips == [commits.WRITE_ONE, commits.LOCKED_HEADS, commits.WRITE]
+        assert trips == [commits.WRITE_ONE, commits.LOCKED_HEADS, commits.WRITE_ONE]
         history = store.history("guessed", limit=10)
         assert [each.version for each in history] == [1, 2, 3, 4]
         assert [each.value["n"] for each in history] == [0, 1, 2, 3]
@@ -224,6 +224,21 @@ def test_one_record_arrives_as_it_is(postgres_server: Postgres) -> None:
                 head = record
         assert store.backend.history("d/one", 0, 10) == [first, *kept]
         assert store.backend.history("l/one", 0, 10) == []
+
+
+def test_a_locked_record_is_written_with_the_patience_of_its_look(
+    postgres_server: Postgres, plain: psycopg.Connection
+) -> None:
+    with perkey.open(postgres_server.url) as store, plain.transaction():
+        store.put("patient", 1, overwrite=True)
+        (head,) = store.backend.read([Key("d/patient")])
+        assert head is not None
+        unit = Unit([replace(head, version=head.version + 1, op="later")], [])
+        (ask,) = commits.write(Batch([]), unit, {Key(head.key): head})
+        assert ask[0] == commits.WRITE_ONE
+        plain.execute("SET LOCAL lock_timeout = '7s'")
+        assert not commits.unwritten(ask, Wire(plain, prepare=False).ask(ask)[0])
+        assert plain.execute("SHOW lock_timeout").fetchone() == ("7s",)
 
 
 def test_changes_of_one_record_come_in_order_whoever_began_first(

@@ -19,7 +19,7 @@ from perkey.store.limits import Limits
 from perkey.store.record import Record
 from perkey.store.transaction import Fence, Fn, Outcome, Transaction, Tx, declared
 from tests.unit.manual_clock import ManualClock
-from tests.unit.store.fake_postgres import FakedPostgres, FakeServer
+from tests.unit.store.fake_postgres import FakedPostgres, FakeServer, Session
 
 A, B = Key("d/a"), Key("d/b")
 
@@ -181,6 +181,34 @@ def test_one_record_over_the_one_head_goes_without_arrays() -> None:
         statement(Record("e/1", 1, b"1"), heads={A: head}),
     ):
         assert general == commits.WRITE_IF
+
+
+def test_one_record_over_a_locked_head_goes_without_arrays_too() -> None:
+    head = Record(A, 1, b"1", "me", 5, "before")
+    record = Record(A, 2, b"2", "you", 6, "after", "before", 3, 1)
+    ((statement, parameters),) = commits.write(Batch([]), Unit([record], []), {A: head})
+    assert statement == commits.WRITE_ONE
+    assert parameters[9:] == [None, eight(1), b"before", b"\1"]
+    both = commits.write(Batch([]), Unit([record], []), {A: head, B: head})
+    assert both[0][0] == commits.WRITE
+
+
+def test_a_locked_head_that_is_another_one_after_all_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It cannot be; but what was not written is never called written."""
+    rig = Rig()
+    rig.trips(rig.adding(A))
+    rig.trips(rig.adding(A), by=rig.other)
+    right, found = Session._is, [False]
+    monkeypatch.setattr(
+        Session, "_is", lambda self, *head: found.pop() if found else right(self, *head)
+    )
+    assert rig.trips(rig.adding(A), by=rig.other) == [3, 3], "a vain try, and a look"
+    found.append(False)
+    rig.other._known._heads.clear()
+    assert rig.trips(rig.adding(A), by=rig.other) == [4, 4], "a vain write, and all of it again"
+    assert [each.version for each in rig.server.kept] == [1, 2, 3, 4]
 
 
 def test_one_record_under_a_lease_is_compared_with_its_end() -> None:

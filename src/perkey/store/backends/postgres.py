@@ -225,12 +225,13 @@ class PostgresBackend:
 
     def _commit(self, batch: Batch, unit: Unit, heads: Heads) -> None:
         """Write a unit's last record per key and all its versions, and commit, in one trip."""
-        connection = self._link.connected()
         asks = [*commits.write(batch, unit, heads), *trims(self.limits, unit.writes)]
-        wire = self._link.wire(connection)
+        wire = self._link.wire(self._link.connected())
         batch.committing = unit
-        wire.ask(*asks, commits.COMMIT, then=commits.TELL)
+        answer = wire.ask(*asks, commits.COMMIT, then=commits.TELL)[0]
         batch.committing = None
+        if commits.unwritten(asks[0], answer):
+            raise pg.SerializationFailure("a head that was locked has become another one")
 
     def _undo(self, batch: Batch, error: psycopg.Error | None) -> None:
         """Roll back; the batch stays in doubt only if the server may have its COMMIT."""

@@ -119,8 +119,8 @@ WRITE_ONE = f"""
     WITH moved AS (
         UPDATE perkey_heads SET version = $2::bigint, body = $3::bytea, "by" = $4::bytea,
             at = $5::bigint, op = $6::text, ops = $7::text, fence = $8::bigint, base = $9::bigint
-        WHERE key = CASE WHEN (SELECT set_config('lock_timeout', $10, true)) <> ''
-                THEN $1::bytea END
+        WHERE key = CASE WHEN (SELECT set_config('lock_timeout', coalesce($10::text,
+                current_setting('lock_timeout')), true)) <> '' THEN $1::bytea END
             AND version = $11::bigint AND op = $12::text
         RETURNING {_NOW} AS now
     ), kept AS (
@@ -159,6 +159,9 @@ def look_again(heads: Mapping[Key, Record | None]) -> Ask | None:
 
 def write(batch: Batch, unit: Unit, heads: Mapping[Key, Record | None]) -> list[Ask]:
     """Write ``unit`` over ``heads``, which are locked."""
+    alone = _alone(unit, heads)
+    if alone is not None:
+        return [_write_one(*alone, patience=None)]  # as it was when the head was locked
     missing = _missing(batch, unit, heads)
     return [(WRITE, _columns(unit.writes, heads, missing)), *_unreserved(missing)]
 
@@ -168,10 +171,9 @@ def write_if(
 ) -> list[Ask]:
     """Write ``unit`` if ``heads`` are those that are there; ``wrote`` reads the first answer."""
     until = _held_until(batch, unit, heads)
-    if len(heads) == len(unit.writes) == 1 and until == _FOR_EVER:
-        (head,), (record,) = heads.values(), unit.writes
-        if head is not None and head.key == record.key:
-            return [_write_one(record, head, patience)]
+    alone = _alone(unit, heads)
+    if alone is not None and until == _FOR_EVER:
+        return [_write_one(*alone, patience)]
     missing = _missing(batch, unit, heads)
     keys = sorted(heads)
     there = [head for head in map(heads.__getitem__, keys) if head is not None]
@@ -186,7 +188,15 @@ def write_if(
     return [(WRITE_IF, [*columns, *condition]), *_unreserved(missing)]
 
 
-def _write_one(record: Record, head: Record, patience: bytes) -> Ask:
+def _alone(unit: Unit, heads: Mapping[Key, Record | None]) -> tuple[Record, Record] | None:
+    """(the record, the head) where the unit writes one record over the only head."""
+    if len(heads) != 1 or len(unit.writes) != 1:
+        return None
+    (head,), (record,) = heads.values(), unit.writes
+    return None if head is None or head.key != record.key else (record, head)
+
+
+def _write_one(record: Record, head: Record, patience: bytes | None) -> Ask:
     """Write ``record`` over ``head``, which is the only one, if it is the one that is there."""
     key, version, body, by, at, op, ops, fence, base = astuple(record)
     columns = [
@@ -277,6 +287,11 @@ def wrote(result: PGresult) -> tuple[int | None, bool]:
     if not result.ntuples:
         return None, False
     return _number(result.get_value(0, 0)), result.get_value(0, 1) == b"\1"
+
+
+def unwritten(ask: Ask, result: PGresult) -> bool:
+    """Whether ``write``'s first statement found the head, which was locked, to be another one."""
+    return ask[0] == WRITE_ONE and not result.ntuples
 
 
 def looked(result: PGresult) -> tuple[int, list[Record]]:
