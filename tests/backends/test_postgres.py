@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from psycopg.pq.abc import PGresult
 
 import perkey
+from perkey.clock import SYSTEM
 from perkey.store.backends import postgres_commits as commits
 from perkey.store.backends import postgres_queries as sql
 from perkey.store.backends import postgres_trim as trim
@@ -21,6 +22,7 @@ from perkey.store.fencing import LeaseState, lease_body
 from perkey.store.keys import Key
 from perkey.store.record import Record
 from perkey.store.transaction import Outcome, Transaction, Tx
+from perkey.store.url import open_backend
 from tests.servers.postgres import Postgres
 
 
@@ -74,6 +76,36 @@ def test_changes_of_a_key_come_in_order_whoever_began_first(
         assert [record.version for record in page.records] == [1, 2]
         rest = store.backend.changes("d/inverted", page.cursors[0], 10)
         assert [record.version for record in rest.records] == [2]
+
+
+def test_a_watcher_loses_nothing_that_goes_while_it_looks(
+    postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bug: whether something was gone and what was there were asked one after the other; what
+    a commit dropped in between was neither shown nor told."""
+    limits = perkey.Limits(keep_versions=2)
+    with perkey.open(postgres_server.url, limits=limits) as store:
+        cursor = store.backend.cursor("d/")
+        store.put("fleeting", 1, create=True)
+        backend = open_backend(postgres_server.url, limits, SYSTEM)
+        connection = backend._link.connected()
+        execute = connection.execute
+
+        def overtaken(*asked: object) -> psycopg.Cursor:
+            told = execute(*asked)
+            for n in range(5):
+                store.put("fleeting", n, overwrite=True)
+            return told
+
+        monkeypatch.setattr(connection, "execute", overtaken)
+        seen = 0
+        for _ in range(3):
+            page = backend.changes("d/fleeting", cursor, 10)
+            versions = [record.version for record in page.records]
+            assert page.gap or versions == [*range(seen + 1, seen + 1 + len(versions))]
+            seen, cursor = max([seen, *versions]), page.cursor
+        backend.close()
+        assert seen > 1
 
 
 def test_columns_arrive_as_they_are(plain: psycopg.Connection) -> None:

@@ -284,13 +284,9 @@ class PostgresBackend:
         xid, seq = _position(cursor)
         low = prefix.encode()
         bounds = {"xid": xid, "seq": seq, "low": low, "high": sql.past(low), "limit": limit}
-
-        def look(connection: psycopg.Connection[Any]) -> tuple[list[Any], bool]:
-            gap = connection.execute(sql.GAP, bounds).fetchone()
-            rows = connection.execute(sql.CHANGES, bounds).fetchall()
-            return rows, bool(gap and gap[0])
-
-        rows, gap = self._link.reading(look)
+        found = self._link.reading(lambda c: c.execute(sql.CHANGES, bounds).fetchall())
+        gap = bool(found[0][0])
+        rows = [row[1:] for row in found if row[1] is not None]
         cursors = [_cursor(row[0], row[1]) for row in rows]
         end = cursors[-1] if cursors else _cursor(xid, seq)
         records = [sql.record(row[2:]) for row in rows]

@@ -62,17 +62,20 @@ WALK = f"SELECT {COLUMNS} FROM perkey_heads WHERE key > %s ORDER BY key LIMIT %s
 # ``ORDER BY xid`` would mean the text if the first column were called that.
 # Only what committed before the oldest transaction that still runs: its numbers were handed
 # out earlier than some that are visible already, and would be skipped for ever.
-CHANGES = (
-    f"SELECT xid::text AS place, seq, {COLUMNS} FROM perkey_versions "
-    "WHERE (xid, seq) > (%(xid)s::xid8, %(seq)s) "
-    "AND xid < pg_snapshot_xmin(pg_current_snapshot()) "
-    "AND key >= %(low)s AND (%(high)s::bytea IS NULL OR key < %(high)s) "
-    "ORDER BY xid, seq LIMIT %(limit)s"
-)
-GAP = (
-    "SELECT EXISTS (SELECT 1 FROM perkey_dropped WHERE (xid, seq) > (%(xid)s::xid8, %(seq)s) "
-    "AND key >= %(low)s AND (%(high)s::bytea IS NULL OR key < %(high)s))"
-)
+CHANGES = f"""
+    SELECT gap, place, seq, {COLUMNS} FROM (
+        SELECT EXISTS (SELECT 1 FROM perkey_dropped WHERE (xid, seq) > (%(xid)s::xid8, %(seq)s)
+            AND key >= %(low)s AND (%(high)s::bytea IS NULL OR key < %(high)s)) AS gap
+    ) AS g LEFT JOIN (
+        SELECT xid, xid::text AS place, seq, {COLUMNS} FROM perkey_versions
+        WHERE (xid, seq) > (%(xid)s::xid8, %(seq)s)
+            AND xid < pg_snapshot_xmin(pg_current_snapshot())
+            AND key >= %(low)s AND (%(high)s::bytea IS NULL OR key < %(high)s)
+        ORDER BY xid, seq LIMIT %(limit)s
+    ) AS c ON true ORDER BY xid, seq
+"""
+"""Whether something after a place is gone, in every row of at least one, and what is there.  One
+statement sees one moment: between two, a commit would take away what neither of them tells."""
 END = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text"
 
 DESCRIBE = """
