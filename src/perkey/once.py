@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack
 from typing import Any, TypeVar
 
 from perkey.errors import InProgress, Timeout
@@ -146,14 +145,16 @@ class Once(_Base):
         """
         options = Options(lease, keep, wait, on_error, remember, on_unknown, verify, by)
         op = self._prepare(operation, key, payload, options)
-        with ExitStack() as turn:
-            try:
-                turn.enter_context(self._locks(op.record, timeout=wait))
-            except Timeout as late:
-                raise _busy() from late
-            turn.enter_context(self._slots.lent(op))
-            receipt: Receipt = self._store.run(external.run(op, effect))
-            return receipt
+        ours = False
+        try:
+            with self._locks(op.record, timeout=wait), self._slots.lent(op):
+                ours = True
+                receipt: Receipt = self._store.run(external.run(op, effect))
+                return receipt
+        except Timeout as late:
+            if ours:
+                raise
+            raise _busy() from late
 
     def unresolved(
         self, older_than: float = 0.0, limit: int = 1000, *, thorough: bool = False
@@ -238,14 +239,17 @@ class AsyncOnce(_Base):
         """Like ``Once.run``.  Cancelled while the effect runs, it ends as unknown."""
         options = Options(lease, keep, wait, on_error, remember, on_unknown, verify, by)
         op = self._prepare(operation, key, payload, options)
-        async with AsyncExitStack() as turn:
-            try:
-                await turn.enter_async_context(self._locks(op.record, timeout=wait))
-            except Timeout as late:
-                raise _busy() from late
-            turn.enter_context(self._slots.lent(op))
-            receipt: Receipt = await self._store.run(external.run(op, effect))
-            return receipt
+        ours = False
+        try:
+            async with self._locks(op.record, timeout=wait):
+                with self._slots.lent(op):
+                    ours = True
+                    receipt: Receipt = await self._store.run(external.run(op, effect))
+                    return receipt
+        except Timeout as late:
+            if ours:
+                raise
+            raise _busy() from late
 
     async def unresolved(
         self, older_than: float = 0.0, limit: int = 1000, *, thorough: bool = False

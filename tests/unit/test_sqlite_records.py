@@ -219,8 +219,14 @@ def test_any_number_of_rows_is_written_by_few_different_statements(count: int) -
     count %= 5000
     pieces = [*queries.shares(count)]
     assert sum(pieces) == count
-    assert {*pieces} <= {1 << n for n in range(queries.ROWS.bit_length())}
+    powers = {1 << n for n in range(queries.ROWS.bit_length())}
+    assert {*pieces} <= powers | {*range(1, queries.FEW + 1)}
     assert len(pieces) <= count // queries.ROWS + queries.ROWS.bit_length()
+
+
+@pytest.mark.parametrize("count", range(queries.FEW + 1))
+def test_a_few_rows_take_one_statement(count: int) -> None:
+    assert [*queries.shares(count)] == [count] * (count > 0)
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 200, 300])

@@ -79,20 +79,20 @@ class Heartbeat:
         self._every = every
         self._beat = beat
         self._lock = threading.Lock()
-        self._done = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def over(self) -> bool:
+        self.over = False
         """Whether the block has ended."""
-        return self._done.is_set()
+        self._thread: threading.Thread | None = None
+        self._done: threading.Event | None = None
+        """Ends the thread's waiting; few blocks get either."""
 
     def __enter__(self) -> None:
         ALARM.set(self._every, self)
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
-            self._done.set()
+            self.over = True
+            if self._done is not None:
+                self._done.set()
         ALARM.drop()
         if self._thread is not None:
             self._thread.join()
@@ -102,15 +102,18 @@ class Heartbeat:
         with self._lock:
             if self.over:
                 return
-            thread = threading.Thread(target=self._work, name="perkey-heartbeat", daemon=True)
+            self._done = done = threading.Event()
+            thread = threading.Thread(
+                target=self._work, args=(done,), name="perkey-heartbeat", daemon=True
+            )
             with suppress(RuntimeError):  # no thread to be had: the lease ends, and says so
                 thread.start()
                 self._thread = thread
 
-    def _work(self) -> None:
+    def _work(self, done: threading.Event) -> None:
         while not self.over:
             try:
                 self._beat()
             except Exception:
                 return
-            self._done.wait(self._every)
+            done.wait(self._every)

@@ -104,7 +104,9 @@ def _replay(tx: Tx, op: Operation, found: Stored) -> Verdict:
 
 
 def _put(tx: Tx, op: Operation, state: str, held: Held, reason: str = "") -> None:
-    extra = msgspec.structs.asdict(msgspec.structs.replace(held, reason=reason))
+    if reason != held.reason:
+        held = msgspec.structs.replace(held, reason=reason)
+    extra = msgspec.structs.asdict(held)
     stored = Stored(state, op.claim.fingerprint, op.claim.fields, extra=extra)
     tx.put_body(op.record, receipts.encoded(stored))
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Container, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Container
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -83,8 +82,11 @@ def strike(tx: Tx, slot: int, gone: Container[str]) -> None:
 
 def strike_receipt(tx: Tx, slot: int, record: Key) -> None:
     """Take out ``record``, which has ended in this commit, whoever entered it."""
-    found = entries(tx.body(slot_key(slot)))
-    strike(tx, slot, [each for each in found if receipt(each) == record])
+    key, name = slot_key(slot), record.name
+    found = entries(tx.body(key))
+    left = [each for each in found if each.partition(" ")[2] != name]
+    if len(left) < len(found):
+        tx.put_body(key, _encode(left))
 
 
 def enter_apart(op: Operation) -> steps.Flow[None]:
@@ -98,8 +100,7 @@ def enter_apart(op: Operation) -> steps.Flow[None]:
     op.entered = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Seat:
+class _Seat(NamedTuple):
     slot: int
     gone: str = ""
 
@@ -112,17 +113,31 @@ class Slots:
         self._next = itertools.count(int(first * SLOTS))
         self._free: deque[_Seat] = deque()
 
-    @contextmanager
-    def lent(self, op: Operation) -> Iterator[None]:
-        """Give ``op`` a slot for as long as it runs."""
+    def lent(self, op: Operation) -> _Lent:
+        """Give ``op`` a slot for as long as it runs; to be entered."""
+        return _Lent(self, op)
+
+    def lend(self, op: Operation) -> None:
+        """Give ``op`` a slot."""
         try:
             seat = self._free.pop()
         except IndexError:
             seat = _Seat(next(self._next) % SLOTS)
         op.slot = seat.slot
         op.gone = op.left = seat.gone
-        try:
-            yield
-        finally:
-            if op.crowd <= CROWDED:
-                self._free.append(_Seat(op.slot, op.left))
+
+    def take_back(self, op: Operation) -> None:
+        """``op`` is over: its slot is for the next one."""
+        if op.crowd <= CROWDED:
+            self._free.append(_Seat(op.slot, op.left))
+
+
+class _Lent(NamedTuple):
+    slots: Slots
+    op: Operation
+
+    def __enter__(self) -> None:
+        self.slots.lend(self.op)
+
+    def __exit__(self, *error: object) -> None:
+        self.slots.take_back(self.op)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -54,8 +54,7 @@ class Unresolved:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """How one external operation is to be run."""
 
     lease: float = 30.0
@@ -103,8 +102,7 @@ class Held(msgspec.Struct, frozen=True):
     """Where the index of open operations lists it; -1: nowhere yet."""
 
 
-@dataclass(slots=True)
-class Operation:
+class Operation(msgspec.Struct, eq=False):
     """One operation of one caller: its names, its fingerprint, its options."""
 
     scope: str
@@ -140,14 +138,13 @@ class Operation:
         return Context(self.key, self.attempt, self.token)
 
 
-@dataclass(slots=True)
-class Verdict:
+class Verdict(msgspec.Struct):
     """What a look at the record says must happen next."""
 
     action: str
     value: Any = None
     held: Held | None = None
-    error: dict[str, Any] = field(default_factory=dict)
+    error: dict[str, Any] = {}
     crowd: int = 0
     """How many operations its slot lists."""
 

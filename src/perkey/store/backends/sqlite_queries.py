@@ -17,6 +17,8 @@ MOST = 256
 """How many keys one statement looks up."""
 ROWS = 64
 """How many rows one statement writes."""
+FEW = 8
+"""So many rows, or fewer, have a statement of their own."""
 ROOM = 128
 """What is written again is padded to a multiple of so many bytes, so that it keeps its size."""
 
@@ -137,13 +139,16 @@ def insert(head: str, columns: int, rows: int, tail: str = "") -> str:
 
 
 def shares(count: int) -> Iterator[int]:
-    """``count`` in pieces of ``ROWS`` and powers of two below, so that few statements exist."""
+    """``count`` in pieces of ``ROWS``, powers of two below, and what is left when that is few:
+    most commits take one statement, and not many different ones exist."""
     size = ROWS
-    while count:
+    while count > FEW:
         while size > count:
             size >>= 1
         yield size
         count -= size
+    if count:
+        yield count
 
 
 def rows(records: Sequence[Record], room: int = 1) -> list[object]:
