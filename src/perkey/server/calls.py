@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+UNSIGNED = Write()
+"""How a local caller writes that does not say who it is."""
 Lines = dict[bytes, list[bytes]]
 """The header lines of a request by their name."""
 
@@ -139,10 +141,15 @@ class Call:
     def write(self) -> Write:
         """How a write of this caller is made: its author cannot be anybody else."""
         if self._write is None:
-            claimed = self.header("perkey-by")
-            by = "" if claimed is None else decoded(claimed.encode("latin-1"))
-            self._write = Write(self.caller.author(by))
+            self._write = self._signed()
         return self._write
+
+    def _signed(self) -> Write:
+        claimed = self.header("perkey-by") if b"perkey-by" in self.lines else None
+        if claimed is None and self.caller is LOCAL:
+            return UNSIGNED
+        by = "" if claimed is None else decoded(claimed.encode("latin-1"))
+        return Write(self.caller.author(by))
 
     @property
     def condition(self) -> Condition:

@@ -12,7 +12,6 @@ otherwise is spoken to in messages alone.
 from __future__ import annotations
 
 import http
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +42,7 @@ _STATUS = {
     each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in http.HTTPStatus
 }
 _CLOSE = b"connection: close\r\n"
-_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_CONTROL = bytes([*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F])
 """What no line of a head may hold; line breaks are counted."""
 
 
@@ -121,9 +120,9 @@ def _head(
     lines.append(_CLOSE + b"\r\n" if close else b"\r\n")
     head = b"".join(lines)
     breaks = len(headers) + close + 2
-    if head.count(b"\n") != breaks or head.count(b"\r") != breaks or _CONTROL.search(head):
+    if head.count(b"\n") != breaks or head.count(b"\r") != breaks:
         return None
-    return head
+    return head if len(head.translate(None, _CONTROL)) == len(head) else None
 
 
 def offered(scope: Scope) -> Exchange | None:
