@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import functools
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +42,11 @@ def switch_point(label: str = "") -> None:
 
 
 class _Actor:
-    """One caller on its own thread, which moves only while it has been handed the baton."""
+    """One caller on its own thread, which moves only while it has the baton.
+
+    Whoever ends a move decides who makes the next one; most often that is the same caller, which
+    then just goes on: two threads that change places cost more than most moves.
+    """
 
     def __init__(self, stage: Stage, number: int, name: str, call: Callable[[], Any]) -> None:
         self.stage = stage
@@ -82,16 +87,19 @@ class _Actor:
             sys.settrace(None)
             del _running[_thread.get_ident()]
             self.state = DONE
-            self.stage.baton.release()
+            self.stage.hand_on(self.stage.next())
 
     def pause(self, what: str, done: bool = False) -> None:
-        """Hand the baton back, and go on when it comes again; ``done`` notes ``what`` before."""
+        """End the move, and go on when it is this caller's turn; ``done`` notes ``what`` before."""
         if self.stage.over:
             raise _Abandoned
         self.where, self.onward = _source(what)
         if done:
             self.note(self.where)
-        self.stage.baton.release()
+        chosen = self.stage.next()
+        if chosen is self:
+            return
+        self.stage.hand_on(chosen)
         self.baton.acquire()
         if self.stage.over:
             raise _Abandoned
@@ -239,6 +247,12 @@ class Stage:
             for n, call in enumerate(callers)
         ]
         self._twins = [callers.index(call) if symmetric else n for n, call in enumerate(callers)]
+        self._current: _Actor | None = None
+        self._place = ""
+        """What is told of the move that is being made, if it does nothing."""
+        self._preemptions = self._moves_left = 0
+        self._wrong = ""
+        self._error: Exception | None = None
 
     def freed(self, lock: CooperativeLock) -> None:
         """Whoever waits for ``lock`` may try again."""
@@ -248,31 +262,78 @@ class Stage:
 
     def play(self, preemptions: int, max_moves: int) -> str:
         """Run to the end; what went wrong, or an empty text."""
+        self._preemptions, self._moves_left, self._max_moves = preemptions, max_moves, max_moves
         for actor in self.actors:
             actor.start()
-        current: _Actor | None = None
-        for _ in range(max_moves):
-            options = self._options(current, preemptions)
-            if not options:
-                break
-            chosen = options[self._choose(len(options))]
-            if current is not None and chosen is not current and current.state == READY:
-                preemptions -= 1
-            current = chosen
-            self._move(chosen)
-        else:
-            return f"endless: no end after {max_moves} moves"
+        collects = gc.isenabled()
+        gc.disable()  # a finaliser that takes a lock would move while it is decided who moves
+        try:
+            self.hand_on(self.next())
+            self.baton.acquire()
+        except BaseException:  # Ctrl-C, while somebody moves
+            self.over = True
+            self.baton.acquire()
+            raise
+        finally:
+            if collects:
+                gc.enable()
+        if self._error is not None:
+            raise self._error
         stuck = [actor for actor in self.actors if actor.state != DONE]
-        return "deadlock" if stuck else ""
+        return self._wrong or ("deadlock" if stuck else "")
 
-    def _options(self, current: _Actor | None, preemptions: int) -> list[_Actor]:
+    def next(self) -> _Actor | None:
+        """Write down the move that is over, and whose turn it is; None at the end of the run.
+
+        Called by whoever has the baton; who is named may move from then on.
+        """
+        if self.over:
+            return None
+        self._told()
+        if not self._moves_left:
+            self._wrong = f"endless: no end after {self._max_moves} moves"
+            return None
+        self._moves_left -= 1
+        current = self._current
+        options = self._options(current)
+        if not options:
+            return None
+        try:
+            chosen = options[self._choose(len(options))]
+        except ValueError as error:  # for whoever has called play
+            self._error = error
+            return None
+        if current is not None and chosen is not current and current.state == READY:
+            self._preemptions -= 1
+        if chosen.state == BLOCKED:
+            chosen.timed_out = True
+        self._place = chosen.onward if chosen.begun else "begins"
+        chosen.begun, chosen.did = True, []
+        self._current = chosen
+        return chosen
+
+    def hand_on(self, chosen: _Actor | None) -> None:
+        """Let ``chosen`` move; at the end of a run, or while it is unwound, the stage itself."""
+        (self if chosen is None else chosen).baton.release()
+
+    def _told(self) -> None:
+        actor = self._current
+        if actor is None:
+            return
+        if actor.state == DONE:
+            actor.did.append(f"! {actor.error!r}" if actor.error else "ends")
+        self.rows.append((actor.number, actor.did or [self._place]))
+
+    def _options(self, current: _Actor | None) -> list[_Actor]:
         """Who may move, the thread that is moving first."""
+        if current is not None and current.state == READY and not self._preemptions:
+            return [current]
         ready = [actor for actor in self.actors if actor.state == READY and self._first(actor)]
         if not ready:
             return [each for each in self.actors if each.state == BLOCKED and each.may_time_out]
         if current is not None and current.state == READY:
             others = [actor for actor in ready if actor is not current]
-            return [current, *others] if preemptions > 0 else [current]
+            return [current, *others]
         return ready
 
     def _first(self, actor: _Actor) -> bool:
@@ -293,17 +354,6 @@ class Stage:
             raise ValueError("this replay does not belong to this scenario")
         self.made.append((choice, count))
         return choice
-
-    def _move(self, actor: _Actor) -> None:
-        if actor.state == BLOCKED:
-            actor.timed_out = True
-        place = actor.onward if actor.begun else "begins"
-        actor.begun, actor.did = True, []
-        actor.baton.release()
-        self.baton.acquire()
-        if actor.state == DONE:
-            actor.did.append(f"! {actor.error!r}" if actor.error else "ends")
-        self.rows.append((actor.number, actor.did or [place]))
 
     def close(self) -> None:
         """Unwind every thread that has not ended."""
