@@ -87,7 +87,7 @@ ENDS = [(name, "stop") for name in KINDS] + [
 def test_a_restarted_server_loses_nothing(
     own_server: Server, kind: Kind, prefix: str, end: str
 ) -> None:
-    count = int(100 * kind.pace)
+    count = max(20, int(100 * kind.pace))
     with perkey.open(own_server.url) as store, store.watch(prefix, after="") as watch:
         with crew(SURVIVOR, own_server.url, [(prefix, count)] * 3) as writers:
             for writer in writers:
