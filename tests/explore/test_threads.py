@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import re
@@ -426,3 +427,33 @@ def test_locks_made_afterwards_are_ordinary_again() -> None:
     explore_threads(Account, [Account.deposit] * 2).assert_holds()
     assert type(threading.Lock()).__module__ == "_thread"
     switch_point("outside an exploration nothing happens")
+
+
+def test_what_goes_wrong_between_two_moves_is_told_and_leaves_nobody_waiting() -> None:
+    class Unspeakable(Exception):
+        def __repr__(self) -> str:
+            raise LookupError("it has no words")
+
+    def fails(lock: Any) -> None:
+        with lock:
+            raise Unspeakable
+
+    with pytest.raises(LookupError, match="no words"):
+        explore_threads(lambda: threading.Lock(), [fails] * 2, raises=(Unspeakable,))
+    with pytest.raises(ValueError, match="does not belong"):
+        explore_threads(lambda: threading.Lock(), [fails] * 2, replay="t1.7-7")
+
+
+def test_a_collection_of_garbage_is_no_move() -> None:
+    """A finaliser that takes a lock would run wherever somebody happens to be."""
+    inside: list[bool] = []
+
+    def looks(lock: Any) -> None:
+        with lock:
+            inside.append(gc.isenabled())
+
+    assert gc.isenabled()
+    explore_threads(lambda: threading.Lock(), [looks] * 2).assert_holds()
+    assert gc.isenabled()
+    assert inside
+    assert not any(inside)

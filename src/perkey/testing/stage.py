@@ -289,6 +289,13 @@ class Stage:
         """
         if self.over:
             return None
+        try:
+            return self._next()
+        except Exception as error:  # for whoever has called play
+            self._error = error
+            return None
+
+    def _next(self) -> _Actor | None:
         self._told()
         if not self._moves_left:
             self._wrong = f"endless: no end after {self._max_moves} moves"
@@ -298,11 +305,7 @@ class Stage:
         options = self._options(current)
         if not options:
             return None
-        try:
-            chosen = options[self._choose(len(options))]
-        except ValueError as error:  # for whoever has called play
-            self._error = error
-            return None
+        chosen = options[self._choose(len(options))]
         if current is not None and chosen is not current and current.state == READY:
             self._preemptions -= 1
         if chosen.state == BLOCKED:
