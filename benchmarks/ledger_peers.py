@@ -4,6 +4,10 @@ Each in a process of its own, one caller, with its own defaults; ``benchmarks.le
 where they are installed.  An effect here is a function that returns a small dict, so what is
 measured is the price of running it once.
 
+``perkey``, ``agent-once`` and ``justonce`` each commit and flush twice a run, before the effect
+and after it.  ``perkey`` writes more in those commits: it lists the operation as open and takes
+it out again, so that ``unresolved()`` need not read every receipt.
+
 What a commit survives is part of the price, so each row says it.  ``agent-once`` and ``justonce``
 set no ``synchronous``: they have what the SQLite of this Python has by default, which is asked for.
 On Valkey both sides use one server of the same settings.

@@ -163,3 +163,16 @@ async def test_the_decorator_of_an_async_runner_is_awaited(store: AsyncStore) ->
         "shipped o2",
     ]
     assert calls == ["o1", "o2"]
+
+
+async def test_a_timeout_of_the_effect_is_not_taken_for_a_wait_for_its_turn(
+    store: AsyncStore,
+) -> None:
+    runner = AsyncOnce(store)
+
+    async def effect(context: Context) -> None:
+        raise perkey.Timeout("the bank did not answer")
+
+    with pytest.raises(perkey.Timeout, match="the bank"):
+        await runner.run("k", 1, effect, wait=0)
+    assert (await runner.run("k", 1, lambda context: 2, wait=0)).value == 2

@@ -20,6 +20,7 @@ from perkey import (
     Once,
     OutcomeUnknown,
     Store,
+    Timeout,
     UsageError,
 )
 from perkey.once import NOT_DONE, UNKNOWN, Context, once
@@ -377,3 +378,11 @@ def test_the_decorator_takes_its_key_from_the_arguments(runner: Once) -> None:
     assert sent == [("o1", 5), ("o2", 5)]
     with pytest.raises(KeyReused):
         charge("o1", 6)
+
+
+def test_a_timeout_of_the_effect_is_not_taken_for_a_wait_for_its_turn(runner: Once) -> None:
+    effect = Effect(Timeout("the bank did not answer"), "second")
+    with pytest.raises(Timeout, match="the bank"):
+        runner.run("k", 1, effect, wait=0)
+    assert runner.run("k", 1, effect, wait=0).value == "second"  # its turn and slot were given back
+    assert runner.statistics() == {"raised": 1, "ran": 1}
