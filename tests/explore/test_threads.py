@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
 import queue
@@ -16,7 +17,7 @@ from perkey import Documents, KeyedLocks, Sections, Store
 from perkey.store import committer
 from perkey.store.backends.memory import MemoryBackend
 from perkey.testing import ExplorationFailed, explore_threads, switch_point
-from perkey.testing.stage import CooperativeLock, cooperative_locks
+from perkey.testing.stage import CooperativeLock, Stage, cooperative_locks
 
 
 class Account:
@@ -457,3 +458,45 @@ def test_a_collection_of_garbage_is_no_move() -> None:
     assert gc.isenabled()
     assert inside
     assert not any(inside)
+
+
+def test_a_recursion_that_is_too_deep_is_an_error_of_its_caller() -> None:
+    """The bug: it came up where it was decided who moves next, and ended the exploration."""
+
+    def falls(account: Account) -> None:
+        account.deposit()
+        falls(account)
+
+    found = explore_threads(
+        Account, [falls, Account.deposit], raises=(RecursionError,), preemptions=1, limit=3
+    )
+    assert found.failure is None
+    assert found.schedules == 3
+
+
+def test_ctrl_c_before_anybody_moves_ends_the_exploration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: it waited for somebody to end a move that nobody made."""
+
+    def interrupted(stage: Stage) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Stage, "next", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        explore_threads(Account, [Account.deposit] * 2)
+
+
+def test_a_thread_that_cannot_be_started_ends_the_exploration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[object] = []
+    really = _thread.start_new_thread
+
+    def scarce(*asked: Any) -> int:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(asked)
+        return really(*asked)
+
+    monkeypatch.setattr(_thread, "start_new_thread", scarce)
+    with pytest.raises(RuntimeError, match="can't start"):
+        explore_threads(Account, [Account.deposit] * 3)

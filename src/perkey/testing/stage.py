@@ -66,11 +66,13 @@ class _Actor:
         self.did: list[str] = []
         """What it did in this move, each noted when it was done."""
         self.begun = False
+        self.started = False
         self.baton = _real_lock()
         self.baton.acquire()
 
     def start(self) -> None:
         _thread.start_new_thread(self._run, ())
+        self.started = True
 
     def _run(self) -> None:
         self.baton.acquire()
@@ -87,7 +89,16 @@ class _Actor:
             sys.settrace(None)
             del _running[_thread.get_ident()]
             self.state = DONE
-            self.stage.hand_on(self.stage.next())
+            self.stage.hand_on(self._successor())
+
+    def _successor(self) -> _Actor | None:
+        """Who moves after the last move of this caller.  What goes wrong here, an error that
+        cannot be shown for one, is for whoever has called ``play``: nobody else would hear it."""
+        try:
+            return self.stage.next()
+        except BaseException as error:
+            self.stage.error = error
+            return None
 
     def pause(self, what: str, done: bool = False) -> None:
         """End the move, and go on when it is this caller's turn; ``done`` notes ``what`` before."""
@@ -252,7 +263,7 @@ class Stage:
         """What is told of the move that is being made, if it does nothing."""
         self._preemptions = self._moves_left = 0
         self._wrong = ""
-        self._error: Exception | None = None
+        self.error: BaseException | None = None
 
     def freed(self, lock: CooperativeLock) -> None:
         """Whoever waits for ``lock`` may try again."""
@@ -268,34 +279,33 @@ class Stage:
         collects = gc.isenabled()
         gc.disable()  # a finaliser that takes a lock would move while it is decided who moves
         try:
-            self.hand_on(self.next())
+            self._conduct(self.next())
+        finally:
+            if collects:
+                gc.enable()
+        if self.error is not None:
+            raise self.error
+        stuck = [actor for actor in self.actors if actor.state != DONE]
+        return self._wrong or ("deadlock" if stuck else "")
+
+    def _conduct(self, first: _Actor | None) -> None:
+        """Let ``first`` begin, and wait until the run is over."""
+        try:
+            self.hand_on(first)
             self.baton.acquire()
         except BaseException:  # Ctrl-C, while somebody moves
             self.over = True
             self.baton.acquire()
             raise
-        finally:
-            if collects:
-                gc.enable()
-        if self._error is not None:
-            raise self._error
-        stuck = [actor for actor in self.actors if actor.state != DONE]
-        return self._wrong or ("deadlock" if stuck else "")
 
     def next(self) -> _Actor | None:
         """Write down the move that is over, and whose turn it is; None at the end of the run.
 
-        Called by whoever has the baton; who is named may move from then on.
+        Called by whoever has the baton; who is named may move from then on.  A caller that is in
+        too deep a recursion for this meets that itself, as it would anywhere else.
         """
         if self.over:
             return None
-        try:
-            return self._next()
-        except Exception as error:  # for whoever has called play
-            self._error = error
-            return None
-
-    def _next(self) -> _Actor | None:
         self._told()
         if not self._moves_left:
             self._wrong = f"endless: no end after {self._max_moves} moves"
@@ -305,7 +315,11 @@ class Stage:
         options = self._options(current)
         if not options:
             return None
-        chosen = options[self._choose(len(options))]
+        try:
+            chosen = options[self._choose(len(options))]
+        except ValueError as error:  # for whoever has called play
+            self.error = error
+            return None
         if current is not None and chosen is not current and current.state == READY:
             self._preemptions -= 1
         if chosen.state == BLOCKED:
@@ -362,7 +376,7 @@ class Stage:
         """Unwind every thread that has not ended."""
         self.over = True
         for actor in self.actors:
-            while actor.state != DONE:
+            while actor.started and actor.state != DONE:
                 actor.baton.release()
                 self.baton.acquire()
 
