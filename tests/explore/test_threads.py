@@ -485,6 +485,49 @@ def test_ctrl_c_before_anybody_moves_ends_the_exploration(monkeypatch: pytest.Mo
         explore_threads(Account, [Account.deposit] * 2)
 
 
+@pytest.mark.parametrize("over", [True, False], ids=["as the run is over", "while one moves"])
+def test_ctrl_c_unwinds_whoever_has_begun(over: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bug: struck just when the run was over, it waited for the end of the run once more."""
+    begun: list[int] = []
+    unwound: list[int] = []
+    play = Stage.play
+
+    class Struck:
+        """The stage's baton, and a Ctrl-C when it is first waited for."""
+
+        def __init__(self) -> None:
+            self.lock = _thread.allocate_lock()
+            self.lock.acquire()
+            self.release = self.lock.release
+            self.struck = False
+
+        def acquire(self) -> None:
+            if over or self.struck:
+                self.lock.acquire()
+            if not self.struck:
+                self.struck = True
+                raise KeyboardInterrupt
+
+    def struck(stage: Stage, preemptions: int, max_moves: int) -> str:
+        stage.baton = Struck()
+        return play(stage, preemptions, max_moves)
+
+    def caller(account: Account) -> None:
+        begun.append(_thread.get_ident())
+        try:
+            for _ in range(100):
+                account.deposit()
+        finally:
+            unwound.append(_thread.get_ident())
+
+    monkeypatch.setattr(Stage, "play", struck)
+    with pytest.raises(KeyboardInterrupt):
+        explore_threads(Account, [caller] * 3, max_moves=150)
+    assert sorted(begun) == sorted(unwound)
+    monkeypatch.undo()
+    explore_threads(Account, [Account.deposit] * 2).assert_holds()
+
+
 def test_a_thread_that_cannot_be_started_ends_the_exploration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,7 +8,7 @@ import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
@@ -69,6 +69,9 @@ class _Actor:
         self.started = False
         self.baton = _real_lock()
         self.baton.acquire()
+        self.ended = _real_lock()
+        """Released when its thread has done its last."""
+        self.ended.acquire()
 
     def start(self) -> None:
         _thread.start_new_thread(self._run, ())
@@ -90,6 +93,7 @@ class _Actor:
             del _running[_thread.get_ident()]
             self.state = DONE
             self.stage.hand_on(self._successor())
+            self.ended.release()
 
     def _successor(self) -> _Actor | None:
         """Who moves after the last move of this caller.  What goes wrong here, an error that
@@ -279,7 +283,8 @@ class Stage:
         collects = gc.isenabled()
         gc.disable()  # a finaliser that takes a lock would move while it is decided who moves
         try:
-            self._conduct(self.next())
+            self.hand_on(self.next())
+            self.baton.acquire()
         finally:
             if collects:
                 gc.enable()
@@ -287,16 +292,6 @@ class Stage:
             raise self.error
         stuck = [actor for actor in self.actors if actor.state != DONE]
         return self._wrong or ("deadlock" if stuck else "")
-
-    def _conduct(self, first: _Actor | None) -> None:
-        """Let ``first`` begin, and wait until the run is over."""
-        try:
-            self.hand_on(first)
-            self.baton.acquire()
-        except BaseException:  # Ctrl-C, while somebody moves
-            self.over = True
-            self.baton.acquire()
-            raise
 
     def next(self) -> _Actor | None:
         """Write down the move that is over, and whose turn it is; None at the end of the run.
@@ -330,8 +325,12 @@ class Stage:
         return chosen
 
     def hand_on(self, chosen: _Actor | None) -> None:
-        """Let ``chosen`` move; at the end of a run, or while it is unwound, the stage itself."""
-        (self if chosen is None else chosen).baton.release()
+        """Let ``chosen`` move; at the end of a run, the stage itself."""
+        if chosen is not None:
+            with suppress(RuntimeError):  # close has let it already
+                chosen.baton.release()
+        elif not self.over:
+            self.baton.release()
 
     def _told(self) -> None:
         actor = self._current
@@ -373,12 +372,16 @@ class Stage:
         return choice
 
     def close(self) -> None:
-        """Unwind every thread that has not ended."""
+        """Unwind every thread that has not ended, one after the other.
+
+        Whoever calls may have been interrupted at any moment, so nothing tells whether somebody
+        still moves but who would: that one ends its move first.
+        """
         self.over = True
-        for actor in self.actors:
-            while actor.started and actor.state != DONE:
-                actor.baton.release()
-                self.baton.acquire()
+        for actor in sorted(self.actors, key=lambda each: each is not self._current):
+            if actor.started and actor.state != DONE:
+                self.hand_on(actor)
+                actor.ended.acquire()
 
 
 def names(callers: Sequence[Callable[..., Any]]) -> list[str]:
