@@ -14,7 +14,7 @@ from tests.backends.kinds import KINDS, Kind, everywhere
 from tests.races.processes import Process, finished
 from tests.servers.base import Server
 
-PROCESSES, EACH = 8, 100
+PROCESSES, EACH = 8, 250
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine is slow, and no failure
 

@@ -31,6 +31,7 @@ from perkey.errors import (
     NotSupported,
     OutcomeUnknown,
     QueueFull,
+    StoreClosed,
     StoreError,
     Unauthorised,
     UsageError,
@@ -223,7 +224,7 @@ class Runner:
                 break
             except _TROUBLE as trouble:
                 self.facts.tell("engine", instance=instance.id, detail=trouble.code)
-                if self.stopping:
+                if self.stopping or isinstance(trouble, StoreClosed):  # which never opens again
                     state, result, error = InstanceState.CANCELLED, None, f"not stored: {trouble}"
                     break
                 again = True
