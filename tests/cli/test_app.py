@@ -166,6 +166,10 @@ def test_each_kind_of_error_has_its_exit_code(kind: type[errors.PerkeyError], co
     assert code in exits.MEANING
 
 
+def test_who_is_not_known_is_told_where_a_token_stands() -> None:
+    assert "http://token:TOKEN@" in exits.hint_for(errors.Unauthorised("who?"))
+
+
 def test_every_error_has_an_exit_code_that_is_explained() -> None:
     kinds = [getattr(errors, name) for name in errors.__all__]
     assert {exits.code_of(kind()) for kind in kinds} <= set(exits.MEANING) - {exits.DONE}

@@ -272,7 +272,9 @@ def test_diff_of_two_versions(stored: Command) -> None:
         {"op": "add", "path": "/more", "new": 1}
     ]
     assert stored("doc", "diff", "k", "3").out == ""
-    assert stored("doc", "diff", "k", "1", "9").code == exits.REFUSED
+    unknown = stored("doc", "diff", "k", "1", "9", "--json")
+    assert unknown.code == exits.REFUSED
+    assert unknown.error["hint"].startswith("perkey doc history")
 
 
 def test_blame_names_the_author_of_each_value(stored: Command) -> None:

@@ -49,6 +49,7 @@ _HINTS: list[tuple[type[errors.PerkeyError], str]] = [
         "perkey ledger balance ACCOUNT shows what is posted and what is held",
     ),
     (errors.InvalidValue, "a value is JSON; text needs its quotes: '\"text\"'"),
+    (errors.Unauthorised, "a token stands in the URL: http://token:TOKEN@HOST:PORT"),
     (errors.SchemaMismatch, "use the perkey that wrote it, or another --store"),
     (errors.StoreUnavailable, "check the URL, the server and its credentials"),
     (errors.OutcomeUnknown, "read the key and its history before repeating the write"),
@@ -70,6 +71,8 @@ def hint_for(error: errors.PerkeyError) -> str:
         return "perkey doc put --create, or --overwrite, and perkey ledger open begin a store"
     if isinstance(error, errors.StoreUnavailable) and "port" in error.details:
         return ""  # it is perkey serve that cannot listen; no store was asked
+    if isinstance(error, errors.NotFound) and "version" in error.details:
+        return "perkey doc history KEY shows the versions that are kept"
     if isinstance(error, errors.InvalidPatch) and error.details.get("unknown") in _TRANSFORMS:
         return "this is a transform; add --as transforms"
     return next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
