@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from perkey.engine.arguments import check_definition
 from perkey.engine.definitions import Definition
 from perkey.engine.dispatch import Dispatcher
 from perkey.engine.facts import Facts
@@ -16,7 +17,6 @@ from perkey.engine.hub import Hub
 from perkey.engine.journal import Journal
 from perkey.engine.lifecycle import State
 from perkey.engine.registry import Registration, Registry, Version
-from perkey.errors import UsageError
 from perkey.locks import KeyedLocks
 
 if TYPE_CHECKING:
@@ -45,10 +45,7 @@ class Deployments:
 
     async def register(self, definition: Definition, manual: bool, dedupe: bool) -> Registration:
         """Give a definition its version; all or nothing, the hub included."""
-        if not isinstance(definition, Definition):
-            raise UsageError(
-                f"expected a definition made by @process(...), found {type(definition).__name__}"
-            )
+        check_definition(definition)
         async with self._keys(definition.key):
             latest = self._registry.latest_locked(definition.key)
             if dedupe and latest and latest.definition.digest == definition.digest:

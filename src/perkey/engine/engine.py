@@ -14,6 +14,7 @@ import asyncio
 from typing import Any
 
 from perkey.clock import SYSTEM, Clock
+from perkey.engine.arguments import check_id, check_ids, check_key, check_receipt
 from perkey.engine.definitions import Definition, Timer
 from perkey.engine.deployments import Deployments
 from perkey.engine.dispatch import Dispatcher, Published
@@ -24,7 +25,7 @@ from perkey.engine.instances import Delivered
 from perkey.engine.journal import Journal
 from perkey.engine.lifecycle import Cell, State, move_by_hand
 from perkey.engine.limits import EngineLimits
-from perkey.engine.registry import Registration, Registry, Starter, check_engine
+from perkey.engine.registry import Registration, Registry, Starter
 from perkey.engine.runner import Runner
 from perkey.engine.starts import Starts
 from perkey.errors import InvalidState, NotFound, NotSupported, StillRunning, UsageError
@@ -230,15 +231,17 @@ class AsyncEngine:
 
         Running instances keep the version they started with.
         """
-        check_engine(receipt, self.id)
+        check_receipt(receipt, self.id, by_key="unregister_process")
         await self._deployments.unregister(receipt)
 
     async def unregister_process(self, key: str) -> None:
         """Forget every version of ``key``; its numbers are never given again."""
+        check_key(key, "unregister_process")
         await self._deployments.unregister_all(key)
 
     def registrations(self, key: str) -> list[Registration]:
         """The receipts of ``key``, ascending."""
+        check_key(key, "registrations")
         return self._registry.registrations_locked(key)
 
     def keys(self) -> list[str]:
@@ -260,7 +263,7 @@ class AsyncEngine:
         idempotency_key: str | None = None,
     ) -> Handle:
         """Start the very version of ``receipt``; refused once it is unregistered."""
-        check_engine(receipt, self.id)
+        check_receipt(receipt, self.id, by_key="start_latest")
         version = self._registry.holds_locked(receipt)
         self._starts.check()
         begun = await self._starts.start(version, variables or {}, business_key, idempotency_key)
@@ -275,6 +278,7 @@ class AsyncEngine:
         idempotency_key: str | None = None,
     ) -> Handle:
         """Start the latest version of ``key``."""
+        check_key(key, "start_latest")
         version = self._registry.latest_locked(key)
         if version is None:
             raise NotFound(f"no process is registered as {key!r}", key=key)
@@ -292,6 +296,7 @@ class AsyncEngine:
         idempotency_key: str | None = None,
     ) -> Handle:
         """Start version ``number`` of ``key``."""
+        check_key(key, "start_version")
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise UsageError(f"expected a version from 1, found {number!r}")
         version = self._registry.version_locked(key, number)
@@ -348,6 +353,7 @@ class AsyncEngine:
 
     def instance(self, instance_id: str) -> Handle:
         """The handle on an instance that this engine knows."""
+        check_id(instance_id)
         found = self._runner.find(instance_id)
         if found is None:
             raise NotFound(f"this engine knows no instance {instance_id!r}", key=instance_id)
@@ -356,6 +362,7 @@ class AsyncEngine:
     async def look_up(self, instance_id: str) -> Handle:
         """The handle on an instance here, or of any other engine on this store, past ones
         included; ``NotFound`` where there is none."""
+        check_id(instance_id)
         return Handle(self._runner, await self._runner.known(instance_id))
 
     async def look_through(self, *, after: str = "", limit: int = 100) -> list[Handle]:
@@ -364,18 +371,21 @@ class AsyncEngine:
 
         Each reads its whole record.  In memory: those that this engine knows.
         """
+        check_id(after, "after=, the id of an instance,")
         if not 1 <= limit <= 1000:
             raise UsageError(f"expected limit= from 1 to 1000, found {limit!r:.80}")
         return [Handle(self._runner, each) for each in await self._runner.page(after, limit)]
 
     def instances(self, key: str = "") -> list[Handle]:
         """All known instances, running and finished, of one process or of all."""
+        check_key(key, "instances")
         return [
             Handle(self._runner, each) for each in self._runner.all() if not key or each.key == key
         ]
 
     def forget(self, ids: list[str]) -> None:
         """Drop finished instances from memory; all or none, ``InvalidState`` if one runs."""
+        check_ids(ids)
         self._runner.forget(ids)
 
     def observe(self, observer: Observer, *, limit: int = 256) -> Subscription:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from perkey.engine.definitions import Definition, Start
 from perkey.engine.guarded import RegistryLock
-from perkey.errors import InvalidState, NotFound
+from perkey.errors import NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +161,3 @@ def _unknown(registration: Registration) -> NotFound:
         key=registration.key,
         version=registration.version,
     )
-
-
-def check_engine(registration: Registration, engine: str) -> None:
-    """Refuse another engine's receipt."""
-    if registration.engine != engine:
-        raise InvalidState(
-            f"this receipt of {registration.key!r} was given by another engine",
-            key=registration.key,
-        )
