@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import pkgutil
+import re
+
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from perkey import errors
 from perkey.server import problems
 from tests.server.client import Client
+from tests.server.pages.html import Page
 
 
 async def test_every_problem_has_a_page(client: Client) -> None:
@@ -15,11 +21,41 @@ async def test_every_problem_has_a_page(client: Client) -> None:
         page = await client.send("GET", f"/problems/{code}")
         assert page.status == 200
         assert page.header("content-type") == "text/html; charset=utf-8"
-        text = page.body.decode()
-        assert problems.title(kind).replace("'", "&#x27;")[:30] in text
+        text = html.unescape(page.body.decode())
+        assert problems.title(kind) in text
+        (python,) = re.findall(r"<dt>Python</dt><dd><code>(.*)</code>", text)
+        assert pkgutil.resolve_name(python) is kind
         assert str(kind.status) in text
-        assert f'"problems/{code}"' in listed
+        assert f'"/problems/{code}"' in listed
     (await client.send("GET", "/problems/none")).problem(404, "not-found")
+
+
+@pytest.mark.parametrize("target", ["/problems", "/problems/", "/problems/conflict"])
+async def test_a_problems_page_looks_like_all_the_others(client: Client, target: str) -> None:
+    page = Page(await client.send("GET", target))
+    sheets = [each["href"] for each in page.all("link") if each["rel"] == "stylesheet"]
+    assert len(sheets) == 1
+    assert sheets[0].startswith("/ui/static/perkey.css?v=")
+    assert (await client.send("GET", sheets[0])).status == 200
+    assert page.link("Overview") == "/ui"
+    assert page.link("Engine") == "/ui/engine"
+
+
+async def test_with_a_slash_the_list_is_the_same(client: Client) -> None:
+    without, with_one = [await client.send("GET", f"/problems{end}") for end in ("", "/")]
+    assert without.body == with_one.body
+    assert Page(await client.send("GET", "/problems/gone")).link("All problems") == "/problems"
+
+
+async def test_below_a_mount_the_links_are_below_it_too(client: Client) -> None:
+    async def mounted(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["root_path"] = "/perkey"
+        await client.app(scope, receive, send)
+
+    outside = Client(mounted)  # type: ignore[arg-type]
+    text = (await outside.send("GET", "/problems")).body.decode()
+    assert 'href="/perkey/problems/conflict"' in text
+    assert 'href="/perkey/ui/engine"' in text
 
 
 async def test_a_page_shows_no_markup_of_others(client: Client) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from starlette.responses import PlainTextResponse, Response
 
-from perkey.errors import NotFound, StoreUnavailable, by_code
-from perkey.server import problems
+from perkey.errors import StoreUnavailable
 from perkey.server.calls import Call
+from perkey.server.pages import kinds
 from perkey.server.replies import json_reply
 from perkey.server.routes import Route
 
@@ -34,23 +34,10 @@ async def whoami(call: Call) -> Response:
     return json_reply(facts)
 
 
-async def list_problems(call: Call) -> Response:
-    """Every kind of problem."""
-    return problems.index()
-
-
-async def show_problem(call: Call) -> Response:
-    """What one kind of problem means."""
-    kind = by_code().get(call.params["code"])
-    if kind is None:
-        raise NotFound(f"no problem has the code {call.params['code']!r:.60}")
-    return problems.page(kind)
-
-
 ROUTES = [
     Route("GET", "/healthz", healthz, None),
     Route("GET", "/readyz", readyz, None),
-    Route("GET", "/problems", list_problems, None),
-    Route("GET", "/problems/{code}", show_problem, None),
+    Route("GET", "/problems", kinds.listed, None),
+    Route("GET", "/problems/{code}", kinds.shown, None),
     Route("GET", "/v1/whoami", whoami),
 ]

@@ -1,17 +1,17 @@
-"""Errors as RFC 9457 problems, and a page for each kind of them.
+"""Errors as RFC 9457 problems.
 
-The ``type`` of a problem is ``/problems/CODE`` on the server that sent it, which is the page.
+The ``type`` of a problem is ``/problems/CODE`` on the server that sent it, which is a page
+(``pages.kinds``) that says what it means.
 """
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from typing import Any
 
 import msgspec
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from perkey import errors
 from perkey.errors import PerkeyError
@@ -113,26 +113,3 @@ def title(kind: type[PerkeyError]) -> str:
 def advice(kind: type[PerkeyError]) -> str:
     """What to do next about a kind of error."""
     return next(text for parent, text in _NEXT if issubclass(kind, parent))
-
-
-def page(kind: type[PerkeyError]) -> Response:
-    """The page that a problem's ``type`` leads to."""
-    facts = {"Code": kind.code, "Status": str(kind.status), "Python": f"perkey.{kind.__name__}"}
-    rows = "".join(f"<dt>{n}<dd><code>{html.escape(v)}</code>" for n, v in facts.items())
-    return HTMLResponse(
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{kind.code}</title>'
-        f"<h1>{html.escape(title(kind))}</h1><dl>{rows}</dl>"
-        f'<p>{html.escape(advice(kind))}</p><p><a href="../problems">All problems</a></html>'
-    )
-
-
-def index() -> Response:
-    """All kinds of problems, each a link to its page."""
-    rows = "".join(
-        f'<li><a href="problems/{code}">{code}</a> ({kind.status}): {html.escape(title(kind))}'
-        for code, kind in sorted(errors.by_code().items())
-    )
-    return HTMLResponse(
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Problems</title>'
-        f"<h1>Problems</h1><ul>{rows}</ul></html>"
-    )

@@ -38,6 +38,8 @@ PAGES = {
     "engine": "/ui/engine",
     "instance": "/ui/instance?id={order}",
     "process": "/ui/process",
+    "problems": "/problems",
+    "problem": "/problems/condition-required",
 }
 
 

@@ -11,6 +11,7 @@ from perkey.server.pages import (
     documents,
     engine,
     following,
+    kinds,
     ledger,
     overview,
     process,
@@ -33,5 +34,6 @@ ROUTES: list[Route] = [
     *process.ROUTES,
     *following.ROUTES,
     *signing.ROUTES,
+    *kinds.ROUTES,
     *statics.ROUTES,
 ]
