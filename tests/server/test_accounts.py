@@ -111,7 +111,23 @@ async def test_bodies_that_do_not_fit(client: Client, body: Any) -> None:
     answer = await client.send(
         "POST", "/v1/transfers", json.dumps(body).encode(), {"idempotency-key": KEY}
     )
-    answer.problem(422, "invalid-value")
+    told = answer.problem(422, "invalid-body")
+    assert told["title"] == "The request's body is not what this path takes."
+    assert told["detail"].startswith("the body is not what this path takes: ")
+
+
+async def test_a_transfer_without_a_key_is_told_that_it_needs_one(client: Client) -> None:
+    body = json.dumps(order()).encode()
+    none = await client.send("POST", "/v1/transfers", body)
+    told = none.problem(400, "bad-request")["detail"]
+    assert told.startswith("this path requires one Idempotency-Key header of 1 to 255 characters")
+    assert "found none; choose a key" in told
+    two = await client.send(
+        "POST", "/v1/transfers", body, [("idempotency-key", "a"), ("idempotency-key", "b")]
+    )
+    assert two.problem(400, "bad-request")["detail"].endswith("found 2 of them")
+    bad = await client.send("POST", "/v1/transfers", body, {"idempotency-key": "a b"})
+    assert bad.problem(400, "bad-request")["detail"].endswith("found 'a b'")
 
 
 @pytest.mark.parametrize(

@@ -156,11 +156,11 @@ async def test_workers_share_the_tasks(client: Client) -> None:
 
 
 async def test_bodies_that_do_not_fit(client: Client) -> None:
-    (await made(client, 5)).problem(422, "invalid-value")
+    (await made(client, 5)).problem(422, "invalid-body")
     (await made(client, ["a", "a"])).problem(400, "usage")
     await made(client, ["a"])
     for body in ({}, {"lease": "1"}, {"lease": 1, "x": 1}):
-        (await ask(client, "claim", body)).problem(422, "invalid-value")
+        (await ask(client, "claim", body)).problem(422, "invalid-body")
     (await ask(client, "claim", {"lease": -1})).problem(400, "usage")
     (await ask(client, "claim", {"lease": 1}, run="none")).problem(404, "not-found")
     nobody = (await ask(client, "claim", {"lease": 1, "worker": ""})).problem(400, "usage")

@@ -120,6 +120,35 @@ def test_nothing_matches_where_nothing_is(match: str) -> None:
     assert met(None, [match]) is not None
 
 
+@pytest.mark.parametrize("head", [None, DELETED])
+def test_a_star_needs_something_to_be_there(head: Record | None) -> None:
+    refused = met(head, ["*"])
+    assert refused is not None
+    assert "expected 'k' to be there, at whatever version (If-Match: *), found " in str(refused)
+    assert str(refused).endswith("; create it with If-None-Match: * if that is what you want")
+    assert "expected" not in refused.details, "no single version would have done"
+    assert refused.found == (62 if head else 0)
+
+
+@pytest.mark.parametrize(
+    ("match", "none", "expected"),
+    [
+        (['"60"'], None, 60),
+        (['"60", "59"'], None, None),
+        (['W/"61"'], None, None),
+        (None, ["*"], 0),
+        (None, ['"61"'], None),
+    ],
+)
+def test_which_version_a_refusal_says_was_expected(
+    match: list[str] | None, none: list[str] | None, expected: int | None
+) -> None:
+    refused = met(LIVE, match, none)
+    assert refused is not None
+    assert refused.details.get("expected") == expected
+    assert str(refused).endswith("; read it again and redo the change")
+
+
 def test_none_match() -> None:
     assert met(None, none=["*"]) is None
     assert met(DELETED, none=["*"]) is None

@@ -366,7 +366,7 @@ async def test_bodies_that_are_none(written: Written, body: bytes) -> None:
         answer = await written.client.send(
             "POST", f"{wire.PATH}/{name}", body, {"content-type": wire.MEDIA}
         )
-        answer.problem(422, "invalid-value")
+        answer.problem(422, "invalid-body")
     answer = await written.client.send("POST", f"{wire.PATH}/look", body)
     answer.problem(415, "unsupported-media-type")
 

@@ -135,8 +135,8 @@ async def test_a_version_by_its_number(client: Client) -> None:
     path = "processes/shop%2Fadd/start"
     (await ask(client, path, {"version": 3})).problem(404, "not-found")
     (await ask(client, path, {"version": 0})).problem(400, "usage")
-    (await ask(client, path, {"version": "1"})).problem(422, "invalid-value")
-    (await ask(client, path, {"nothing": 1})).problem(422, "invalid-value")
+    (await ask(client, path, {"version": "1"})).problem(422, "invalid-body")
+    (await ask(client, path, {"nothing": 1})).problem(422, "invalid-body")
     (await ask(client, "processes/none/start", {})).problem(404, "not-found")
 
 
@@ -158,7 +158,7 @@ async def test_a_message_starts_an_instance_and_another_reaches_it(client: Clien
     for ttl in (-1, 1e9):
         (await ask(client, "publish", {**nobody, "ttl": ttl})).problem(400, "usage")
     (await ask(client, "publish", {"name": ""})).problem(400, "invalid-key")
-    (await ask(client, "publish", {})).problem(422, "invalid-value")
+    (await ask(client, "publish", {})).problem(422, "invalid-body")
 
 
 async def test_a_publication_whose_reply_was_lost_is_had_again(client: Client) -> None:

@@ -11,11 +11,10 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
-from perkey.errors import InvalidValue
 from perkey.flows.documents import Write
 from perkey.server.conditions import Condition, parse
 from perkey.server.identity import LOCAL, Caller
-from perkey.server.refusals import BadRequest, UnsupportedMedia
+from perkey.server.refusals import BadRequest, InvalidBody, UnsupportedMedia
 
 if TYPE_CHECKING:
     from perkey.server.services import Services
@@ -191,12 +190,12 @@ class Call:
         return kind
 
     def decode(self, kind: type[T]) -> T:
-        """The JSON body as ``kind``, a msgspec type; ``InvalidValue`` says what does not fit."""
+        """The JSON body as ``kind``, a msgspec type; ``InvalidBody`` says what does not fit."""
         self.media(JSON, missing=JSON)
         try:
             return msgspec.json.decode(self.body, type=kind)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise InvalidValue(f"the body is not what this path takes: {error}") from None
+            raise InvalidBody(f"the body is not what this path takes: {error}") from None
 
 
 def whole(name: str, text: str, least: int = 0, most: int = 2**63 - 1) -> int:

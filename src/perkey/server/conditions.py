@@ -112,9 +112,9 @@ class Condition(msgspec.Struct, frozen=True):
         if self.none_match is None or head is None or head.deleted:
             return
         if self.none_match.anything:
-            raise self._conflict(key, head, "nothing there")
+            raise _conflict(key, head, "with nothing there", self.version or 0)
         if self.none_match.names(head.version, weak=True):
-            raise self._conflict(key, head, f"a version other than {head.version}")
+            raise _conflict(key, head, f"with a version other than {head.version}", self.version)
 
     def check_match(self, key: str, head: Record | None) -> None:
         """Only ``If-Match``: of a read, ``If-None-Match`` is no condition but a question."""
@@ -123,7 +123,7 @@ class Condition(msgspec.Struct, frozen=True):
         live = head is not None and not head.deleted
         match = self.match
         if not (live and (match.anything or match.names(_version(head), weak=False))):
-            raise self._conflict(key, head, _wanted(match))
+            raise _conflict(key, head, _wanted(match), self.version)
 
     def unchanged(self, version: int) -> bool:
         """Whether a read of ``version`` is to be answered 304."""
@@ -131,18 +131,23 @@ class Condition(msgspec.Struct, frozen=True):
             return False
         return self.none_match.anything or self.none_match.names(version, weak=True)
 
-    def _conflict(self, key: str, head: Record | None, wanted: str) -> Conflict:
-        found = "nothing"
-        if head is not None:
-            deleted = "deleted " if head.deleted else ""
-            found = f"{deleted}version {head.version}{signed(head.by)}"
-        return Conflict(
-            f"expected {key!r} with {wanted}, found {found}; read it again and redo the change",
-            key=key,
-            expected=self.version or 0,
-            found=_version(head),
-            by="" if head is None else head.by,
-        )
+
+def _conflict(key: str, head: Record | None, wanted: str, expected: int | None) -> Conflict:
+    """The refusal; ``expected`` is the one version that would have done, 0 for none at all, and
+    is not told where the condition names no single one."""
+    found, advice = "nothing", "create it with If-None-Match: * if that is what you want"
+    if head is not None:
+        deleted = "deleted " if head.deleted else ""
+        found = f"{deleted}version {head.version}{signed(head.by)}"
+        if not head.deleted:
+            advice = "read it again and redo the change"
+    return Conflict(
+        f"expected {key!r} {wanted}, found {found}; {advice}",
+        key=key,
+        **({} if expected is None else {"expected": expected}),
+        found=_version(head),
+        by="" if head is None else head.by,
+    )
 
 
 def _version(head: Record | None) -> int:
@@ -151,8 +156,8 @@ def _version(head: Record | None) -> int:
 
 def _wanted(tags: Tags) -> str:
     if tags.anything:
-        return "any version"
+        return "to be there, at whatever version (If-Match: *)"
     versions = ", ".join(map(str, sorted(tags.strong())))
     if versions:
-        return f"version {versions}"
-    return "a strong tag of this server, and weak tags never match"
+        return f"with version {versions}"
+    return "with a strong tag of this server, and weak tags never match"

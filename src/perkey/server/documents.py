@@ -200,7 +200,7 @@ def _protected(condition: Condition) -> Condition:
     if not condition.protects:
         raise ConditionRequired(
             'a write needs If-Match: "VERSION" (what you read), If-None-Match: * (nothing may be '
-            "there) or If-Match: * (whatever is there)"
+            "there) or If-Match: * (whatever is there, and something must be)"
         )
     return condition
 

@@ -24,7 +24,8 @@ _FIXED = {"type", "title", "status", "detail", "code", "instance"}
 
 _NEXT: list[tuple[type[PerkeyError], str]] = [
     (errors.ConditionRequired, "Read the document, then repeat the write with If-Match and the "
-     "ETag you got; create with If-None-Match: *; If-Match: * overwrites whatever is there."),
+     "ETag you got; create with If-None-Match: *; If-Match: * overwrites whatever is there, "
+     "and something must be there."),
     (errors.Conflict, "Read the current version, redo the change on it, and write with its ETag. "
      "With Prefer: merge a write is merged with what others changed elsewhere in the document."),
     (errors.Unauthorised, "Send Authorization: Bearer TOKEN. perkey token makes one."),

@@ -13,9 +13,10 @@ import msgspec
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from perkey.errors import Forbidden, InvalidValue, LimitExceeded, UsageError
+from perkey.errors import Forbidden, LimitExceeded, UsageError
 from perkey.flows import steps
 from perkey.server.calls import Call
+from perkey.server.refusals import InvalidBody
 from perkey.server.routes import Route
 from perkey.store.backends import http_wire as wire
 from perkey.store.keys import BOARDS, DOCUMENTS, LEASES, TURNS, Key
@@ -38,7 +39,7 @@ def _question(call: Call, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(call.body, type=kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise InvalidValue(f"the body is not what this path takes: {error}") from None
+        raise InvalidBody(f"the body is not what this path takes: {error}") from None
 
 
 def _answer(value: Any) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perkey.errors import Busy, UsageError
+from perkey.errors import Busy, InvalidValue, UsageError
 
 
 class BadRequest(UsageError):
@@ -10,6 +10,12 @@ class BadRequest(UsageError):
 
     code = "bad-request"
     status = 400
+
+
+class InvalidBody(InvalidValue):
+    """The request's body is not what this path takes."""
+
+    code = "invalid-body"
 
 
 class NoSuchPath(UsageError):

@@ -24,12 +24,18 @@ ROUTE = "perkey.route"
 
 def require_key(call: Call) -> str:
     """The request's ``Idempotency-Key``; ``BadRequest`` where it has none that can be read."""
-    given = parse_key(value.encode("latin-1") for value in call.headers("idempotency-key"))
-    if given is None:
+    lines = call.headers("idempotency-key")
+    given = parse_key(value.encode("latin-1") for value in lines)
+    if given is not None:
+        return given
+    wanted = f"one Idempotency-Key header of 1 to {MAX_KEY} characters, quoted or bare"
+    if not lines:
         raise BadRequest(
-            f"expected one Idempotency-Key header of 1 to {MAX_KEY} characters, quoted or bare"
+            f"this path requires {wanted}, found none; choose a key for each thing that is to "
+            "happen once, and send the same key when you repeat it"
         )
-    return given
+    found = f"{lines[0]!r:.80}" if len(lines) == 1 else f"{len(lines)} of them"
+    raise BadRequest(f"expected {wanted}, found {found}")
 
 
 class Kept(Response):
