@@ -121,7 +121,7 @@ def test_an_error_of_the_system_as_json(perkey: Command, monkeypatch: pytest.Mon
     def fail(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device", "report.md")
 
-    monkeypatch.setattr(app, "build", lambda: fail)
+    monkeypatch.setattr(app, "build", lambda _: fail)
     ran = perkey("anything", "--json")
     assert ran.code == exits.STORE
     assert ran.error == {
@@ -138,7 +138,7 @@ def test_details_of_any_kind_can_be_told(perkey: Command, monkeypatch: pytest.Mo
             "moved", by={1: {2, 3}}, at=(1, float("nan")), key=Path("a"), text="\ud800 é", n=None
         )
 
-    monkeypatch.setattr(app, "build", lambda: fail)
+    monkeypatch.setattr(app, "build", lambda _: fail)
     ran = perkey("anything", "--json")
     assert ran.code == exits.REFUSED
     details = ran.error["details"]
@@ -188,7 +188,7 @@ def test_what_a_command_raises(
     def fail(*arguments: object, **options: object) -> None:
         raise raised
 
-    monkeypatch.setattr(app, "build", lambda: fail)
+    monkeypatch.setattr(app, "build", lambda _: fail)
     assert perkey("anything").code == code
 
 
@@ -196,7 +196,7 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch, perkey: Command) -
     def fail(*arguments: object, **options: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(app, "build", lambda: fail)
+    monkeypatch.setattr(app, "build", lambda _: fail)
     with pytest.raises(ZeroDivisionError):
         perkey("anything")
 

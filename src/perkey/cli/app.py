@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from cyclopts import App, CycloptsError
 
 import perkey
-from perkey.cli import exits, output
+from perkey.cli import completion, exits, helping, output
 from perkey.errors import PerkeyError
 
 HELP = f"""One at a time per key; never on a stale read; never twice.
@@ -34,13 +34,23 @@ For example:
 """
 
 
-def build() -> App:
-    """The whole command; each group of commands is a module of its own."""
-    from perkey.cli import completion, copying, doc, doctor, helping, ledger, serve
-    from perkey.cli.demo import command as demo
-    from perkey.cli.lab import command as lab
-    from perkey.cli.run import command as run_engine
+COMMANDS = {
+    "doc": "perkey.cli.doc:app",
+    "ledger": "perkey.cli.ledger:app",
+    "doctor": "perkey.cli.doctor:doctor",
+    "copy": "perkey.cli.copying:copy",
+    "demo": "perkey.cli.demo.command:app",
+    "lab": "perkey.cli.lab.command:app",
+    "serve": "perkey.cli.serve:serve",
+    "token": "perkey.cli.serve:token",
+    "run": "perkey.cli.run.command:app",
+}
+"""Where each command is; importing them all takes a second."""
 
+
+def build(arguments: Sequence[str] = ()) -> App:
+    """The whole command, with all its modules, unless ``arguments`` begin with a command: then
+    only that one's is imported, when it is called."""
     app = App(
         name="perkey",
         help=HELP,
@@ -50,17 +60,13 @@ def build() -> App:
         result_action="return_value",
         console=output.page(),
     )
-    app.command(doc.app)
-    app.command(ledger.app)
-    app.command(doctor.doctor)
-    app.command(copying.copy)
-    app.command(demo.app)
-    app.command(lab.app)
-    app.command(serve.serve)
-    app.command(serve.token)
-    app.command(run_engine.app)
+    for name, place in COMMANDS.items():
+        app.command(place, name=name)
     app.command(completion.command_for(app))
     app.help_formatter = helping.Pages(app)
+    if not arguments or arguments[0] not in COMMANDS:
+        for name in COMMANDS:
+            _ = app[name]  # imports it: the first page says what each command does
     return app
 
 
@@ -71,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
     # azure-identity logs a page on what it tried; errors are one line here, and JSON with --json.
     logging.getLogger("azure").setLevel(logging.ERROR)
     try:
-        result: Any = build()(list(arguments), exit_on_error=False, print_error=False)
+        result: Any = build(arguments)(list(arguments), exit_on_error=False, print_error=False)
         if sys.stdout is not None:
             sys.stdout.flush()
         return result if isinstance(result, int) else exits.DONE
