@@ -69,6 +69,23 @@ def test_a_wrong_command_is_one_line_and_a_hint(perkey: Command, arguments: list
     assert hint == f"hint: {' '.join(['perkey', *typed, '--help'])} says what it takes"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("ledger transfer a b 5", "perkey ledger transfer needs --key KEY"),
+        ("ledger transfer a b", "perkey ledger transfer needs AMOUNT"),
+        ("doc get", "perkey doc get needs KEY"),
+        ("run", "perkey run needs FILE"),
+        ("ledger transfer a b 5 --key", 'Command "ledger transfer" parameter --key requires an '
+         "argument."),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_is_named(perkey: Command, arguments: str, said: str) -> None:
+    ran = perkey(*arguments.split())
+    assert (ran.code, ran.out) == (exits.USAGE, "")
+    assert ran.err.splitlines()[0] == f"perkey: {said}"
+
+
 def test_no_command_shows_the_help(perkey: Command) -> None:
     ran = perkey()
     assert ran.code == exits.DONE
@@ -206,7 +223,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
     """In a process where the package cannot be imported."""
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"
-        "from perkey.cli import main; sys.exit(main(['--version']))"
+        "from perkey.cli import main; sys.exit(main(['--help']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == exits.STORE
@@ -219,7 +236,7 @@ def test_a_module_of_ours_that_is_missing_is_a_bug(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "perkey.cli.doc", None)
     monkeypatch.delattr("perkey.cli.doc", raising=False)
     with pytest.raises(ImportError):
-        main(["--version"])
+        main(["--help"])
 
 
 def test_a_reader_that_leaves_is_no_error(url: str) -> None:

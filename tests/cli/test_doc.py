@@ -40,6 +40,39 @@ def test_one_condition_is_needed(perkey: Command) -> None:
         assert ran.code == exits.USAGE
         assert "condition-required" in ran.err
         assert "--if-match VERSION" in ran.err
+        assert "=" not in ran.err, "this is no Python"
+
+
+def test_merge_alone_is_no_condition(perkey: Command) -> None:
+    perkey("doc", "put", "k", "1", "--create")
+    ran = perkey("doc", "put", "k", "2", "--overwrite", "--merge")
+    assert (ran.code, ran.out) == (exits.USAGE, "")
+    assert "--merge needs --if-match VERSION" in ran.err
+    assert "=" not in ran.err
+    assert perkey("doc", "get", "k").json == 1
+
+
+def test_who_conflicts_is_told_to_merge_unless_that_was_tried(perkey: Command) -> None:
+    perkey("doc", "put", "k", '{"a": 1}', "--create")
+    perkey("doc", "put", "k", '{"a": 2}', "--overwrite")
+    stale = ("doc", "put", "k", '{"a": 3}', "--if-match", "1")
+    assert "--merge keeps" in perkey(*stale).err
+    overlapping = perkey(*stale, "--merge")
+    assert overlapping.code == exits.REFUSED
+    assert "changes the same places: /a" in overlapping.err
+    perkey("doc", "delete", "k")
+    deleted = perkey(*stale, "--merge")
+    assert "deleted in version 3" in deleted.err
+    for ran in (overlapping, deleted):
+        assert "--merge" not in ran.err
+        assert "redo the change and repeat it with its version" in ran.err
+
+
+def test_something_there_already_is_told_by_the_flag(perkey: Command) -> None:
+    perkey("doc", "put", "k", "1", "--create")
+    ran = perkey("doc", "put", "k", "1", "--create")
+    assert "found version 1; read it, or use --if-match VERSION" in ran.err
+    assert "if_match" not in ran.err
 
 
 def test_a_conflict_is_refused_and_explained(perkey: Command) -> None:

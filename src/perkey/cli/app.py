@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, MissingArgumentError
 
 import perkey
 from perkey.cli import completion, exits, helping, output
@@ -72,7 +72,7 @@ def build(arguments: Sequence[str] = ()) -> App:
 
 def run(arguments: Sequence[str]) -> int:
     """Parse, run, report.  Commands return an exit code or None, and raise ``PerkeyError``."""
-    as_json = _wants_json(arguments)
+    as_json = _wants(arguments, "--json")
     output.lenient()
     # azure-identity logs a page on what it tried; errors are one line here, and JSON with --json.
     logging.getLogger("azure").setLevel(logging.ERROR)
@@ -82,13 +82,14 @@ def run(arguments: Sequence[str]) -> int:
             sys.stdout.flush()
         return result if isinstance(result, int) else exits.DONE
     except CycloptsError as error:
-        said = " ".join(str(error).split())
+        said = _said(error)
         named = " ".join(["perkey", *(error.command_chain or ()), "--help"])
         Problem("usage", said, f"{named} says what it takes").report(as_json=as_json)
         return exits.USAGE
     except PerkeyError as error:
-        hint = exits.hint_for(error)
-        Problem(error.code, error.message, hint, error.details, True).report(as_json=as_json)
+        said = exits.message_of(error)
+        hint = exits.hint_for(error, merging=_wants(arguments, "--merge"))
+        Problem(error.code, said, hint, error.details, True).report(as_json=as_json)
         return exits.code_of(error)
     except KeyboardInterrupt:
         return exits.INTERRUPTED
@@ -106,10 +107,21 @@ def run(arguments: Sequence[str]) -> int:
         return exits.STORE
 
 
-def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether ``--json`` is among the options; what stands behind ``--`` is no option."""
+def _said(error: CycloptsError) -> str:
+    """What is wrong with the command line; cyclopts says of an option that nobody gave that it
+    "requires an argument"."""
+    if type(error) is MissingArgumentError and error.keyword is None:
+        missing = error.argument
+        if missing is not None and not missing.tokens:
+            named = " ".join(["perkey", *(error.command_chain or ())])
+            return f"{named} needs {helping.argument(missing)}"
+    return " ".join(str(error).split())
+
+
+def _wants(arguments: Sequence[str], flag: str) -> bool:
+    """Whether ``flag`` is among the options; what stands behind ``--`` is no option."""
     options = list(arguments)
-    return "--json" in options[: options.index("--") if "--" in options else None]
+    return flag in options[: options.index("--") if "--" in options else None]
 
 
 class Problem(NamedTuple):

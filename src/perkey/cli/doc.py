@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from perkey import Change, Document, Documents, Gap
 from perkey.cli import output
 from perkey.cli.options import By, Common, IfMatch, json_argument
-from perkey.errors import UsageError
+from perkey.errors import ConditionRequired, UsageError
 from perkey.flows.blame import Origin
 
 HELP = """Read and write versioned documents in any store.
@@ -131,6 +131,7 @@ def put(
         perkey doc put report @report.json --if-match 7 --merge --by ana
     """
     common = common or Common()
+    _one_condition(if_match, create, overwrite, merge)
     new = json_argument(value)
     with common.opened(existing=if_match is not None) as store:
         docs = Documents(store)
@@ -144,6 +145,17 @@ def put(
             by=by,
         )
     _written(written, common)
+
+
+def _one_condition(if_match: int | None, create: bool, overwrite: bool, merge: bool) -> None:
+    """Refuse in terms of the flags what the library would refuse in terms of its arguments."""
+    if (if_match is not None) + create + overwrite != 1:
+        raise ConditionRequired(
+            "expected exactly one of --if-match VERSION (the version you read), --create (nothing "
+            "may be there) and --overwrite (whatever is there)"
+        )
+    if merge and if_match is None:
+        raise ConditionRequired("--merge needs --if-match VERSION, the version you read")
 
 
 @app.command

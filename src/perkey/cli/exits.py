@@ -33,14 +33,14 @@ _BY_KIND: list[tuple[type[errors.PerkeyError], int]] = [
 _TRANSFORMS = ["increment", "set_max", "set_min", "append", "append_unique", "remove_value"]
 
 _HINTS: list[tuple[type[errors.PerkeyError], str]] = [
-    (errors.ConditionRequired, "say which: --if-match VERSION, --create or --overwrite"),
+    (errors.ConditionRequired, "perkey doc get KEY --json says its version"),
     (
         errors.ConflictExhausted,
         "others write this key all the time; try again, or use perkey doc patch",
     ),
     (
         errors.Conflict,
-        "read it again (perkey doc get KEY --json), then repeat with its version, or --merge",
+        "read it again (perkey doc get KEY --json), redo the change and repeat it with its version",
     ),
     (errors.Gone, "perkey doc history KEY shows the versions that are kept"),
     (errors.NotFound, "perkey doc list, or perkey ledger accounts, shows what there is"),
@@ -63,8 +63,14 @@ def code_of(error: errors.PerkeyError) -> int:
     return next((code for kind, code in _BY_KIND if isinstance(error, kind)), REFUSED)
 
 
-def hint_for(error: errors.PerkeyError) -> str:
-    """What to do next, in one line; empty when the message says it all."""
+def message_of(error: errors.PerkeyError) -> str:
+    """What is wrong, in terms of the command's options."""
+    return error.message.replace("use if_match=", "use --if-match VERSION")
+
+
+def hint_for(error: errors.PerkeyError, *, merging: bool = False) -> str:
+    """What to do next, in one line; empty when the message says it all.  Who merged already
+    (``--merge``) is not told to."""
     if "foreign" in error.details or error.code == "no-credentials":
         return ""  # the message says what to do instead
     if isinstance(error, errors.StoreUnavailable) and "missing" in error.details:
@@ -73,6 +79,11 @@ def hint_for(error: errors.PerkeyError) -> str:
         return ""  # it is perkey serve that cannot listen; no store was asked
     if isinstance(error, errors.NotFound) and "version" in error.details:
         return "perkey doc history KEY shows the versions that are kept"
+    if type(error) is errors.Conflict and not merging:
+        return (
+            "read it again (perkey doc get KEY --json), then repeat with its version; doc put with "
+            "--if-match VERSION --merge keeps what others changed"
+        )
     if isinstance(error, errors.InvalidPatch) and error.details.get("unknown") in _TRANSFORMS:
         return "this is a transform; add --as transforms"
     return next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")

@@ -167,11 +167,12 @@ def synopsis(root: App, tokens: Sequence[str]) -> str:
         return " ".join([*named, "COMMAND ..."])
     shown = [each for each in app.assemble_argument_collection() if each.show]
     shown.sort(key=lambda one: (one.index is None, not one.required))
-    return " ".join([*named, *map(_argument, shown)])
+    return " ".join([*named, *map(argument, shown)])
 
 
-def _argument(each: Any) -> str:
-    """``KEY``, ``[NEW]``, ``[NAME ...]``, ``--key KEY``, ``[--at VERSION]``, ``[--json]``."""
+def argument(each: Any) -> str:
+    """An argument as a synopsis has it: ``KEY``, ``[NEW]``, ``[NAME ...]``, ``--key KEY``,
+    ``[--at VERSION]``, ``[--json]``."""
     kind = each.field_info.kind
     if each.index is not None:
         name = each.name.lstrip("-").upper()
