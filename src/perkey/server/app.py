@@ -6,8 +6,13 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from perkey.server import missing
+
+try:
+    from starlette.responses import Response
+    from starlette.types import Message, Receive, Scope, Send
+except ModuleNotFoundError as error:
+    raise missing(error) from error
 
 from perkey.clock import SYSTEM, Clock
 from perkey.engine import AsyncEngine

@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-import uvicorn
+from perkey.server import missing
+
+try:
+    import httptools  # noqa: F401 (what reads the heads; uvicorn alone does without it)
+    import uvicorn
+except ModuleNotFoundError as error:
+    raise missing(error) from error
 
 from perkey.clock import SYSTEM
 from perkey.errors import StoreUnavailable
