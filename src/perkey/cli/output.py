@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -129,6 +129,11 @@ def complain(message: str, hint: str = "") -> None:
         err.print(Text.assemble(("hint:", "bold"), f" {safe(hint)}"), soft_wrap=True)
 
 
+def remark(text: str) -> None:
+    """One line on standard error, as it is but for control characters."""
+    print(safe(text), file=sys.stderr, flush=True)
+
+
 def lenient() -> None:
     """What a narrow encoding cannot carry is shown escaped, not a crash after the work."""
     for stream in (sys.stdout, sys.stderr):
@@ -151,3 +156,8 @@ def short(value: Any, limit: int = 60) -> str:
 def moment(at: datetime) -> str:
     """A time to the second, in UTC."""
     return at.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def instant(at: int) -> str:
+    """Milliseconds of store time as RFC 3339, in UTC."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")

@@ -183,13 +183,66 @@ async def main(engine):
     assert run.end(signal.SIGINT)[0] == 130
 
 
-def test_a_main_that_fails_stops_it_with_exit_code_1(start: Start, tmp_path: Path) -> None:
-    text = WAITING + '    raise ValueError("no more orders")\n'
-    run = start(text, "--json")
+FAILING = """
+def reserve(order):
+    return {}[order]
+
+@process("order")
+async def order(ctx):
+    await ctx.step("reserve", lambda: reserve("o-1"))
+
+@process("parcel")
+def parcel(ctx):
+    raise OSError("no stamps")
+
+async def main(engine):
+    await engine.start_latest("order")
+    await engine.start_latest("parcel")
+    while any(not each.state.ended for each in engine.instances()):
+        await asyncio.sleep(0.01)
+    raise ValueError("no more orders")
+"""
+
+
+def line_of(text: str) -> int:
+    """The line of ``FAILING`` that has this text, in the file."""
+    return 1 + next(n for n, line in enumerate((HEAD + FAILING).splitlines()) if text in line)
+
+
+def test_what_fails_is_told_with_its_line_and_main_with_exit_code_1(start: Start) -> None:
+    run = start(FAILING)
     code, err = run.end()
     assert code == 1
-    assert "main() failed: ValueError: no more orders" in err
+    said = sorted(line for line in err.splitlines() if line.startswith("perkey: "))
+    raised = [("ValueError", "main"), ("{}[order]", "reserve"), ("OSError", "parcel")]
+    places = [f"({run.path}:{line_of(text)} in {name})" for text, name in raised]
+    assert said[0] == f"perkey: main() failed: ValueError: no more orders {places[0]}"
+    assert re.fullmatch(r"perkey: order \S+ failed: KeyError: 'o-1' (\(.+\))", said[1])
+    assert re.fullmatch(r"perkey: parcel \S+ failed: OSError: no stamps (\(.+\))", said[2])
+    assert [line.endswith(place) for line, place in zip(said, places, strict=True)] == [True] * 3
+    assert "Traceback" not in err
+    assert "--traceback" in err
+
+
+def test_the_whole_traceback_is_shown_to_who_asks(start: Start) -> None:
+    code, err = start(FAILING, "--traceback").end()
+    assert code == 1
+    assert err.count("Traceback (most recent call last)") == 3
+    assert 'await ctx.step("reserve", lambda: reserve("o-1"))' in err
+    assert "hint:" not in err
+
+
+def test_what_fails_is_told_as_json(start: Start) -> None:
+    run = start(FAILING, "--json")
+    code, err = run.end()
+    assert code == 1
     assert run.json[-1]["summary"]["state"] == "stopped"
+    errors = [json.loads(line)["error"] for line in err.splitlines()]
+    assert sorted(each["code"] for each in errors) == ["main-failed", *["process-failed"] * 2]
+    (main,) = (each for each in errors if each["code"] == "main-failed")
+    assert main["message"].startswith("main() failed: ValueError: no more orders (")
+    place = {"file": str(run.path), "line": line_of("ValueError"), "in": "main"}
+    assert main["details"] == {"error": "ValueError", **place}
 
 
 def test_a_file_that_changes_is_deployed_again(start: Start, tmp_path: Path) -> None:
@@ -260,6 +313,21 @@ def own_terminal() -> None:
 
 def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def test_at_a_terminal_failures_come_below_the_table(start: Start) -> None:
+    here, there = pty.openpty()
+    try:
+        run = start(FAILING, stdin=there, stdout=there, stderr=there, text=False)
+        os.close(there)
+        shown = read_all(here)
+        assert run.process.wait(WAITS_S) == 1
+    finally:
+        os.close(here)
+    table, _, below = shown.rpartition("engine stopped   0 running, 2 ended")
+    assert "main() failed" not in table
+    for said in ("main() failed: ValueError", "failed: KeyError", "failed: OSError"):
+        assert below.count(said) == 1
 
 
 def test_at_a_terminal_it_shows_a_live_table(start: Start, tmp_path: Path) -> None:

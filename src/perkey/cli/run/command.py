@@ -17,6 +17,7 @@ import perkey
 from perkey.cli import exits, output
 from perkey.cli.options import Json, StoreUrl
 from perkey.cli.run import view
+from perkey.cli.run.failing import Failure, Watched
 from perkey.cli.run.load import Loaded, load, loaded_from, source_of
 from perkey.engine import AsyncEngine
 from perkey.errors import NotSupported, StillRunning, UsageError
@@ -51,6 +52,9 @@ def run(
             metavar="S", help="Seconds in which instances may finish before they are cancelled."
         ),
     ] = 0.0,
+    traceback: Annotated[
+        bool, Parameter(negative="", help="Print the whole traceback of what fails.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Run an engine with the processes of a Python file, until Ctrl-C or SIGTERM.
@@ -62,6 +66,8 @@ def run(
     The first Ctrl-C or SIGTERM stops the engine: nothing new starts, and what runs is
     cancelled, after --drain seconds in which it may finish.  On a durable --store, what is cut
     off goes on with the next engine.  A second one does not wait any longer.
+
+    An exception in a process or in main() is told with the line of the file that raised it.
 
     Exit codes: 0 stopped or idle, 1 main() failed, 2 the file cannot be used, 3 the store
     cannot be used, 4 instances did not stop in time, 130 stopped by a second Ctrl-C.
@@ -75,7 +81,7 @@ def run(
     if not 0 <= drain < float("inf"):
         raise UsageError(f"expected --drain of 0 seconds or more, found {drain}")
     loaded = load(path)
-    running = _Run(path, loaded, json, until_idle, reload, drain)
+    running = _Run(path, loaded, json, until_idle, reload, drain, traceback)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     code = loop.run_until_complete(running.run(store, name))
@@ -104,7 +110,14 @@ class _Run:
     """One run of the command."""
 
     def __init__(
-        self, path: Path, loaded: Loaded, as_json: bool, until_idle: bool, again: bool, drain: float
+        self,
+        path: Path,
+        loaded: Loaded,
+        as_json: bool,
+        until_idle: bool,
+        again: bool,
+        drain: float,
+        whole: bool,
     ) -> None:
         self._path = path
         self._loaded = loaded
@@ -112,6 +125,7 @@ class _Run:
         self._until_idle = until_idle
         self._again = again
         self._drain = drain
+        self._whole = whole
         self._stop = asyncio.Event()
         self._asked = 0
 
@@ -125,8 +139,11 @@ class _Run:
 
     async def _run(self, url: str, name: str) -> int:
         async with await perkey.aopen(url) as store:
-            engine = AsyncEngine(store, name=name)
+            engine = Watched(store, name=name)
             shown = view.chosen(engine, self._json)
+            engine.failed = lambda what, error: shown.failed(
+                lambda: self._failed("process-failed", what, error)
+            )
             facts = engine.observe(shown.fact, limit=FACTS)
             with shown:
                 code = await self._life(engine, shown)
@@ -159,10 +176,14 @@ class _Run:
             for task in (*beside, main, stopped):
                 task.cancel()
             await asyncio.gather(*beside, main, stopped, return_exceptions=True)
-        if failed:
-            output.complain(f"main() failed: {type(failed).__name__}: {failed}")
+        if isinstance(failed, BaseException):
+            shown.failed(lambda: self._failed("main-failed", "main()", failed))
             return exits.REFUSED
         return left
+
+    def _failed(self, code: str, what: str, error: BaseException) -> None:
+        failure = Failure(code, what, error, self._path)
+        failure.report(as_json=self._json, whole=self._whole)
 
     async def _main(self, engine: AsyncEngine) -> None:
         if self._loaded.main is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -23,7 +24,12 @@ STYLES = {
 }
 COUNTED = ("running", "completed", "failed")
 SHOWN = 16
-"""How many instances the table shows, the newest ones."""
+"""How many instances the table shows."""
+ENDED_EACH = 2
+"""How many of a process's ended instances it shows: one that a timer starts every second would
+push out all others."""
+FAILURES = 8
+"""How many failures are told below the tables, the last ones."""
 
 
 class Lines:
@@ -35,6 +41,10 @@ class Lines:
     async def fact(self, fact: Fact) -> None:
         """Show what happened."""
         output.say(told(fact))
+
+    def failed(self, report: Callable[[], None]) -> None:
+        """Report a failure, when it does not disturb what is shown."""
+        report()
 
     def refresh(self) -> None:
         """Show how things stand."""
@@ -69,9 +79,14 @@ class Redrawn(Lines):
         super().__init__(engine)
         self._out = output.console()
         self._live = Live(console=self._out, auto_refresh=False, transient=False)
+        self._failures: deque[Callable[[], None]] = deque(maxlen=FAILURES)
 
     async def fact(self, fact: Fact) -> None:
         """The next redrawing shows it."""
+
+    def failed(self, report: Callable[[], None]) -> None:
+        """It comes below the tables, when they are not redrawn any more."""
+        self._failures.append(report)
 
     def refresh(self) -> None:
         self._live.update(output.trimmed(drawn(self._engine), self._out), refresh=True)
@@ -83,6 +98,8 @@ class Redrawn(Lines):
     def __exit__(self, *exc: object) -> None:
         self.refresh()
         self._live.stop()
+        for report in self._failures:
+            report()
 
 
 def told(fact: Fact) -> str:
@@ -103,8 +120,20 @@ def drawn(engine: AsyncEngine) -> RenderableType:
     running = [each for each in known if not each.state.ended]
     head = Text(f"engine {engine.state}", style="bold")
     head.append(f"   {len(running)} running, {len(known) - len(running)} ended", style="")
-    newest = (known[-SHOWN:] if len(running) < SHOWN else running[-SHOWN:])[::-1]
-    return Group(head, Text(), _processes(engine, known), Text(), _instances(newest))
+    return Group(head, Text(), _processes(engine, known), Text(), _instances(listed(known)))
+
+
+def listed(known: list[Handle]) -> list[Handle]:
+    """The instances that are shown: those that run, then the newest ended ones of each process."""
+    newest = known[::-1]
+    shown = [each for each in newest if not each.state.ended]
+    of: Counter[str] = Counter()
+    for each in newest:
+        if each.state.ended:
+            of[each.key] += 1
+            if of[each.key] <= ENDED_EACH:
+                shown.append(each)
+    return shown[:SHOWN]
 
 
 def _table(*headings: str) -> Table:
