@@ -76,6 +76,7 @@ def _books(ledger: Ledger) -> None:
     ledger.transfer("bank", "ann", 125_000, key="pay-1", memo="salary", by="boss")
     ledger.transfer("ann", "bob", 3_050, key="rent-1", memo=HOSTILE, by="ann")
     ledger.hold("ann", "bob", 1_000, key="hold-1", expires_in=3600, by="ann")
+    ledger.hold("ann", "bob", 250, key="deposit-1", by="ann")
 
 
 def _board(board: Board) -> None:

@@ -138,7 +138,29 @@ async def test_the_timeline_marks_a_stale_overwrite_and_what_it_lost(client: Cli
     assert "+/sum" in told[1]
     assert not any("stale" in text for text in told[1:])
     tints = [each.classes[0] for each in page.one("ol", "timeline").inside if each.name == "li"]
-    assert tints == ["by-1", "by-0", "by-1", "by-0"]
+    assert tints == [render.tint("bob"), render.tint("ann")] * 2
+
+
+async def test_an_author_has_the_same_colour_on_every_page(client: Client) -> None:
+    names = ["ann", "bob", "carol", "dave", "eve"]
+    for number, name in enumerate(reversed(names)):
+        await client.put(f"one/{number}", 1, if_none_match="*", perkey_by=name)
+    for name in names:
+        await client.put(f"two/{name}", 1, if_none_match="*", perkey_by=name)
+    seen: dict[str, set[str]] = {}
+    for path, query in (("", {}), ("/documents", {}), ("/document", {"key": "two/ann"})):
+        for each in (await look(client, path, **query)).all("span", "author"):
+            seen.setdefault(each.text, set()).add(each["class"])
+    assert seen.keys() == set(names)
+    assert all(len(classes) == 1 for classes in seen.values()), seen
+    assert seen["ann"] == {f"author {render.tint('ann')}"}
+
+
+def test_colours_come_from_the_name_alone_and_are_spread() -> None:
+    tints = [render.tint(f"agent/step-{number}") for number in range(400)]
+    assert set(tints) == {f"by-{number}" for number in range(render.TINTS)}
+    assert render.tint(None) == "by-unknown"
+    assert render.tint("ann") != render.tint("bob"), "the first two that a newcomer sees"
 
 
 async def test_a_long_timeline_goes_on(client: Client, docs: AsyncDocuments) -> None:

@@ -108,7 +108,7 @@ async def test_a_statement_with_its_holds(client: Client) -> None:
         "+12.50",
         "12.50",
     ]
-    assert told[3][0] == "hold-1"
+    assert told[3][0] == "hold-1 Copy"
     assert told[3][2] == "1.00"
     assert len(page.one("polyline")["points"].split()) == 6
     assert "from 0.00 at the bottom to 12.50 at the top" in page.one("html").text
@@ -120,7 +120,34 @@ async def test_an_account_without_entries(client: Client, books: AsyncLedger) ->
     await books.open_account("new", unit="EUR")
     assert "No entry yet" in (await look(client, "/account", account="new")).text
     await books.hold("bank", "new", 5, key="h2")
-    assert "without an end never 0.05" in (await look(client, "/account", account="bank")).text
+    page = await look(client, "/account", account="bank")
+    assert rows(page)[-1] == ["h2 Copy", "never", "0.05"]
+    assert page.link("h2") == "/ui/transfer?key=h2"
+    assert "h2" in [each["data-copy"] for each in page.all("button", "copy")]
+    assert "perkey ledger settle h2 --key h2/settled --store http://localhost" in page.commands()
+    assert "perkey ledger release h2 --store http://localhost" in page.commands()
+    assert "others" not in page.text
+    await books.settle("h2", key="h2/settled")
+    assert "Nothing is held" in (await look(client, "/account", account="bank")).text
+
+
+async def test_holds_without_an_end_beyond_those_that_are_looked_for(
+    client: Client, books: AsyncLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await books.hold("bank", "bob", 5, key="a1")
+    await books.hold("bank", "bob", 7, key="z1")
+    await books.hold("ann", "bank", 1, key="a2", expires_in=600)
+    monkeypatch.setattr(pages, "SEARCHED", 2)  # of all postings: a1, a2 and no more
+    page = await look(client, "/account", account="bank")
+    assert rows(page)[-2:] == [
+        ["a1 Copy", "never", "0.05"],
+        ["others, without an end", "never", "0.07"],
+    ]
+    assert "Their keys are looked for in 2 postings" in page.text
+    monkeypatch.setattr(pages, "SEARCHED", 100)
+    page = await look(client, "/account", account="bank")
+    assert [row[0] for row in rows(page)[-2:]] == ["a1 Copy", "z1 Copy"]
+    assert "others" not in page.text
 
 
 async def test_a_long_statement_goes_on(client: Client, books: AsyncLedger) -> None:

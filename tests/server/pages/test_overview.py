@@ -94,7 +94,8 @@ async def test_what_happened_is_counted_and_listed(running: Application, store: 
     totals = {each["data-total"]: each.text for each in page.all("strong")}
     assert (totals["commits"], totals["conflicts"], totals["merges"]) == ("6", "1", "1")
     assert section(page, "hot-title").startswith(
-        "Hot keys last five minutes Key Versions Authors Stale a 4 4 1 b 1 1 0"
+        "Hot keys last five minutes Key Versions Authors Stale overwrites a 4 4 1 b 1 1 0 "
+        "A stale overwrite is a version that was put over others which its author had not read."
     )
     recent = section(page, "recent-title")
     assert recent.index("b 1 ann") < recent.index("a stale overwrite 4 di")

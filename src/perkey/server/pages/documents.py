@@ -121,9 +121,6 @@ async def show(call: Call) -> Response:
     start = max(0, before - PAGE - 2)
     records, _ = await call.services.store.run(listing.history(name, start, before - 1 - start))
     versions = (await asyncio.to_thread(timeline, records))[:PAGE]
-    tint = render.Tints()
-    for version in reversed(versions):
-        tint(version.record.by)
     lines, cut = tree.lines(blame)
     return render.page(
         call,
@@ -139,7 +136,6 @@ async def show(call: Call) -> Response:
         authors=_authors(lines),
         versions=versions,
         older=versions[-1].record.version if versions and versions[-1].record.version > 1 else 0,
-        tint=tint,
         commands=_commands(call, key, wanted, head, absent=blame.value is ABSENT),
     )
 

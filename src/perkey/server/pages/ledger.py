@@ -23,9 +23,12 @@ from perkey.flows.ledger.queries import Balance, Difference, Line, TrialBalance
 from perkey.server.calls import Call
 from perkey.server.pages import commands, render
 from perkey.server.routes import Route
+from perkey.store.keys import TRANSFERS
 from perkey.store.record import Record
 
 PAGE = 50
+SEARCHED = 500
+"""In how many postings the holds without an end are looked for: the account has only their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,10 @@ async def account(call: Call) -> Response:
     lines, postings, record, now = await call.services.store.run(
         _statement(name, start, min(before - 1, balance.entries) - start)
     )
+    holds = [Kept(each.key, each.amount, each.expires) for each in record.holds]
+    holds = [each for each in holds if each.expires is None or now < each.expires]
+    endless: list[Kept] = await call.services.store.run(_endless(name)) if record.held else []
+    holds += endless
     return render.page(
         call,
         "account.html",
@@ -100,14 +107,47 @@ async def account(call: Call) -> Response:
         lines=[(line, postings.get(line.transfer)) for line in reversed(lines)],
         older=lines[0].number if lines and lines[0].number > 1 else 0,
         curve=curve(lines),
-        holds=[each for each in record.holds if now < each.expires],
-        open_held=record.held,
+        holds=holds,
+        unnamed=record.held - sum(each.amount for each in endless),
+        searched=SEARCHED,
         now=now,
         commands=[
             commands.perkey(call, "The statement", "ledger", "statement", name),
             commands.perkey(call, "The balance", "ledger", "balance", name),
+            *(_ending(call, holds[0].key) if holds else ()),
         ],
     )
+
+
+def _ending(call: Call, key: str) -> list[commands.Command]:
+    """What ends a hold: the first one stands for all."""
+    return [
+        commands.perkey(
+            call, "Settle the first hold", "ledger", "settle", key, "--key", f"{key}/settled"
+        ),
+        commands.perkey(call, "Release it", "ledger", "release", key),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A hold on an account that is not over."""
+
+    key: str
+    amount: int
+    expires: int | None
+    """In ms of store time; None: it lasts until somebody settles or releases it."""
+
+
+def _endless(name: str) -> steps.Flow[list[Kept]]:
+    """The holds without an end on an account, as far as the first ``SEARCHED`` postings tell."""
+    records: list[Record] = yield steps.Scan(TRANSFERS, "", SEARCHED)
+    found = [(record.key[2:], decode_posting(record.body)) for record in records if record.body]
+    return [
+        Kept(key, -held.wanted[0][1], None)
+        for key, held in found
+        if held.state == "pending" and held.expires is None and held.wanted[0][0] == name
+    ]
 
 
 Statement = tuple[list[Line], dict[str, Posting], Account, int]

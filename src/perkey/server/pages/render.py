@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -36,24 +35,18 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=()",
 }
-TINTS = 10
+TINTS = 18
 """How many colours the style sheet has for authors."""
 
 
-@dataclass(slots=True)
-class Tints:
-    """Gives each author of a page a colour, first come first served; a name always stands by."""
-
-    known: dict[str, int]
-
-    def __init__(self) -> None:
-        self.known = {}
-
-    def __call__(self, by: str | None) -> str:
-        """The author's class in the style sheet."""
-        if by is None:
-            return "by-unknown"
-        return f"by-{self.known.setdefault(by, len(self.known)) % TINTS}"
+@functools.lru_cache(4096)
+def tint(by: str | None) -> str:
+    """An author's class in the style sheet: the same on every page, for it comes from the name
+    alone.  Two authors may share a colour; a name always stands by."""
+    if by is None:
+        return "by-unknown"
+    digest = hashlib.blake2b(by.encode("utf-8", "surrogatepass"), digest_size=4).digest()
+    return f"by-{int.from_bytes(digest, 'big') % TINTS}"
 
 
 @functools.cache
@@ -137,7 +130,7 @@ def page(call: Call, template: str, status: int = 200, **facts: Any) -> Response
             asset=lambda name: (
                 f"{link(call, '/static/' + quote(name, safe=''))}?v={fingerprint(name)}"
             ),
-            tint=facts.pop("tint", None) or Tints(),
+            tint=tint,
             **facts,
         )
     )

@@ -79,9 +79,6 @@ async def show(call: Call) -> Response:
     end = now if busy else max((each.end or now for each in claims), default=now)
     lines = bars(claims, begin, end)
     since = {each.task: each.begin for each in claims if each.end is None}
-    tint = render.Tints()
-    for span in claims:
-        tint(span.worker)
     return render.page(
         call,
         "run.html",
@@ -94,7 +91,6 @@ async def show(call: Call) -> Response:
         tasks=_rows(run, lines, since, now),
         hidden=max(0, len(run.tasks) - TASKS),
         span_ms=end - begin,
-        tint=tint,
         commands=_commands(call, name),
     )
 
