@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,9 @@ def test_a_scale_and_a_floor_of_ones_own(perkey: Command) -> None:
 
 
 def test_hold_then_settle_a_part(funded: Command) -> None:
-    assert funded("ledger", "hold", "a", "b", "6", "--key", "h").out == "h: hold pending\n"
+    assert funded("ledger", "hold", "a", "b", "6", "--key", "h").out == (
+        "h: hold pending\n  6.00 EUR from a to b, available 4.00\n"
+    )
     row = funded("ledger", "balance", "a").out.splitlines()[1].split()
     assert row == ["a", "EUR", "10.00", "6.00", "4.00", "0.00", "open"]
     assert "b 1.25 EUR" in funded("ledger", "settle", "h", "1.25", "--key", "s").out
@@ -96,7 +99,9 @@ def test_hold_then_settle_all_or_release(funded: Command) -> None:
     for key in ("h1", "h2"):
         funded("ledger", "hold", "a", "b", "3", "--key", key, "--expires", "3600")
     funded("ledger", "settle", "h1", "--key", "s")
-    assert funded("ledger", "release", "h2").out == "h2: hold released\n"
+    assert funded("ledger", "release", "h2").out == (
+        "h2: hold released\n  3.00 EUR from a to b, available 7.00\n"
+    )
     assert (posted(funded, "a"), posted(funded, "b")) == (700, 300)
 
 
@@ -223,3 +228,22 @@ def test_export_has_every_leg(funded: Command, tmp_path: Path) -> None:
         ("t", "a", "-4.00", "6.00"), ("t", "b", "4.00", "4.00"),
     ]  # fmt: skip
     assert (rows[2]["memo"], rows[2]["by"]) == ('so "far"', "me")
+    found = funded("ledger", "statement", "b", "--json").json
+    assert [rows[3]["at"]] == [line["at"] for line in found]
+    assert datetime.fromisoformat(rows[3]["at"]).utcoffset() == timedelta()
+
+
+def test_moments_are_rfc_3339_as_everywhere(funded: Command) -> None:
+    hold = ("ledger", "hold", "a", "b", "1", "--key", "h", "--expires", "60", "--json")
+    held = funded(*hold).json
+    at, expires = (datetime.fromisoformat(held[each]) for each in ("at", "expires"))
+    assert expires - at == timedelta(seconds=60)
+    moved = funded("ledger", "transfer", "a", "b", "1", "--key", "t", "--json").json
+    assert moved["expires"] is None
+
+
+def test_a_hold_says_how_much_of_whose_for_whom(funded: Command) -> None:
+    hold = ("ledger", "hold", "a", "b", "2.50", "--key", "h1")
+    said = "  2.50 EUR from a to b, available 7.50\n"
+    assert funded(*hold).out == f"h1: hold pending\n{said}"
+    assert funded(*hold).out == f"h1: hold pending (replayed: it was done before)\n{said}"

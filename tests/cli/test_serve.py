@@ -112,6 +112,14 @@ def test_a_port_that_is_taken(perkey: Command) -> None:
     )
 
 
+def test_a_mistyped_store_is_told_before_a_port_that_is_taken(perkey: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ran = perkey("serve", "sqlit:///x", "--port", str(taken.getsockname()[1]))
+    assert ran.code == 2
+    assert "no store is called sqlit://" in ran.err
+    assert "cannot listen" not in ran.err
+
+
 def test_beyond_loopback_tokens_are_needed(
     perkey: Command, served: list[tuple[str, Settings]], tmp_path: Path
 ) -> None:

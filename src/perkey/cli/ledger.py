@@ -224,6 +224,8 @@ def facts(moved: Transfer) -> dict[str, Any]:
     """A posting as JSON."""
     return {
         **structs.asdict(moved),
+        "at": output.instant(moved.at),
+        "expires": None if moved.expires is None else output.instant(moved.expires),
         "amount": moved.amount,
         "legs": [structs.asdict(leg) for leg in moved.legs],
     }
@@ -239,6 +241,11 @@ def _show(ledger: Ledger, moved: Transfer, common: Common) -> None:
         account = ledger.balance(leg.account)
         amount, after = (amounts.decimal(n, account.scale) for n in (leg.amount, leg.balance))
         output.say(f"  {leg.account} {amount} {account.unit}, balance {after}")
+    if moved.kind == "hold":
+        (source, _), (target, units) = moved.asked
+        account = ledger.balance(source)
+        kept, left = (amounts.decimal(n, account.scale) for n in (units, account.available))
+        output.say(f"  {kept} {account.unit} from {source} to {target}, available {left}")
 
 
 # ------------------------------------------------------------------------------- looking
@@ -321,7 +328,7 @@ def statement(
         scale = ledger.balance(account).scale
         lines = ledger.statement(account, after=after, limit=check_limit(limit))
     if common.json:
-        output.as_json([asdict(line) for line in lines])
+        output.as_json([{**asdict(line), "at": output.instant(line.at)} for line in lines])
         return
     rows = [
         (line.number, *(amounts.decimal(n, scale) for n in (line.amount, line.balance)),

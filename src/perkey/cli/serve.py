@@ -15,6 +15,7 @@ from perkey.cli import exits, output
 from perkey.cli.options import Json
 from perkey.cli.run.load import load
 from perkey.errors import MissingExtra, UsageError
+from perkey.store.url import known
 
 Url = Annotated[str, Parameter(env_var="PERKEY_STORE", help="The store, like sqlite:///work.db.")]
 Host = Annotated[str, Parameter(metavar="ADDRESS", help="The address to listen on.")]
@@ -77,6 +78,7 @@ def serve(
     """
     if not url:
         raise UsageError("no store is named; give its URL or set PERKEY_STORE")
+    known(url)  # a mistyped one is told before a port that is taken
     try:
         from perkey.server import run
         from perkey.server.ending import Ending

@@ -134,20 +134,25 @@ def parse(url: str) -> Location:
     )
 
 
-def open_backend(url: str, limits: Limits, clock: Clock) -> Backend:
-    """Open and probe the backend that ``url`` names."""
+def known(url: str) -> Location:
+    """Split ``url``; raises ``UsageError`` where there is no such kind of store, too."""
     location = parse(url)
-    found = BACKENDS.get(location.scheme)
     if location.scheme in SPELT:
         raise UsageError(
             f"no store is called {location.scheme}://; say {SHAPES[SPELT[location.scheme]]}"
         )
-    if found is None:
+    if location.scheme not in BACKENDS:
         raise UsageError(
             f"no store is called {location.scheme}://; known are "
             + ", ".join(f"{scheme}://" for scheme in sorted(BACKENDS))
         )
-    module, extra = found
+    return location
+
+
+def open_backend(url: str, limits: Limits, clock: Clock) -> Backend:
+    """Open and probe the backend that ``url`` names."""
+    location = known(url)
+    module, extra = BACKENDS[location.scheme]
     try:
         opener: Opener = importlib.import_module(module).open_backend
     except ModuleNotFoundError as error:

@@ -13,12 +13,15 @@ import urllib.request
 from pathlib import Path
 
 import psutil
+import pytest
 
-import perkey
+import perkey as library
+from perkey.cli import exits
 from perkey.cli.demo import page
+from tests.cli.run import Command
 
 WAIT_S = 120
-SOURCE = Path(perkey.__file__).resolve().parents[1]
+SOURCE = Path(library.__file__).resolve().parents[1]
 
 
 def command(*arguments: str) -> list[str]:
@@ -104,6 +107,20 @@ def test_json_names_the_page_and_a_busy_port_is_no_matter(tmp_path: Path) -> Non
         demo.wait()
         assert demo.stdout is not None
         demo.stdout.close()
+
+
+@pytest.mark.parametrize("missing", page.NEEDED)
+def test_a_page_that_was_asked_for_and_cannot_be_is_refused_before_the_work(
+    perkey: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, missing, None)
+    before = sorted(tmp_path.iterdir())
+    ran = perkey("demo", "--serve", "a.md")
+    assert (ran.code, ran.out) == (exits.STORE, "")
+    assert f"missing-extra: perkey demo --serve needs the package '{missing}'" in ran.err
+    assert "pip install 'perkey[server]'" in ran.err
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_server_that_does_not_come_up_is_no_matter(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def demo(
         perkey demo --blind --no-serve
         perkey demo docs/ notes.md --out notes-audit.md
     """
+    if serve:
+        pages.check()
     path = Path(out or Path(DEFAULT_FOLDER, "audit-blind.md" if blind else "audit.md"))
     plan = plans.check(
         plans.Plan(

@@ -6,12 +6,17 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
+from perkey.errors import MissingExtra
+
 PORTS = ("8420", "0")
 """The usual one, and where it is taken any that is free."""
+NEEDED = ("starlette", "jinja2", "uvicorn")
+"""What perkey[server] brings that the server cannot do without."""
 END_S = 10.0
 """How long the server may take to end, in seconds."""
 
@@ -19,6 +24,16 @@ END_S = 10.0
 def path(board: str) -> str:
     """The path of a run's page; ``board`` is the run's key."""
     return f"/ui/run?run={quote(board, safe='')}"
+
+
+def check() -> None:
+    """``MissingExtra`` where no server can be started; without importing one."""
+    for package in NEEDED:
+        if find_spec(package) is None:
+            raise MissingExtra(
+                f"perkey demo --serve needs the package {package!r}; install it with: "
+                "pip install 'perkey[server]'"
+            )
 
 
 class Page:

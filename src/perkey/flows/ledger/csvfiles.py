@@ -10,6 +10,7 @@ import csv
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from perkey.errors import NotFound, PerkeyError, UsageError
@@ -41,7 +42,7 @@ OPTIONAL = {"key", "memo"}
 COLUMNS = (
     "key", "kind", "at", "by", "memo", "refers", "account", "unit", "amount", "balance", "entry",
 )  # fmt: skip
-"""The columns of an export: one row for each leg of each posting."""
+"""The columns of an export: one row for each leg of each posting; ``at`` is RFC 3339, in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,5 +283,6 @@ def _lines(
 
 def _line(key: str, posting: Posting, leg: Leg, unit: str, scale: int) -> tuple[object, ...]:
     amount, balance = (amounts.decimal(each, scale) for each in (leg.amount, leg.balance))
-    about = (key, posting.kind, posting.at, posting.by, posting.memo, posting.refers)
+    at = datetime.fromtimestamp(posting.at / 1000, UTC).isoformat(timespec="milliseconds")
+    about = (key, posting.kind, at, posting.by, posting.memo, posting.refers)
     return (*about, leg.account, unit, amount, balance, leg.entry)
