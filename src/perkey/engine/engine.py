@@ -40,7 +40,9 @@ class AsyncEngine:
     """Runs versioned processes.  In memory, or durable on a store that several engines share.
 
     All methods but ``state`` belong to the loop that first used the engine; for threads there
-    is ``Engine``.
+    is ``Engine``.  Leave it with ``async with`` or ``shutdown``, then durable instances go on
+    elsewhere.  A loop that ends under a running engine cancels all tasks: to an instance that is
+    no different from being cancelled by somebody, and is stored as such.
     """
 
     def __init__(
