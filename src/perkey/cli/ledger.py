@@ -17,6 +17,7 @@ from perkey.cli.options import By, Common
 from perkey.errors import UsageError
 from perkey.flows.ledger import amounts
 from perkey.ledger import Balance, Difference, Transfer
+from perkey.store.views import moment
 
 HELP = """Move money between accounts; every operation has a key of its own.
 
@@ -224,8 +225,8 @@ def facts(moved: Transfer) -> dict[str, Any]:
     """A posting as JSON."""
     return {
         **structs.asdict(moved),
-        "at": output.instant(moved.at),
-        "expires": None if moved.expires is None else output.instant(moved.expires),
+        "at": moment(moved.at),
+        "expires": None if moved.expires is None else moment(moved.expires),
         "amount": moved.amount,
         "legs": [structs.asdict(leg) for leg in moved.legs],
     }
@@ -328,7 +329,7 @@ def statement(
         scale = ledger.balance(account).scale
         lines = ledger.statement(account, after=after, limit=check_limit(limit))
     if common.json:
-        output.as_json([{**asdict(line), "at": output.instant(line.at)} for line in lines])
+        output.as_json([{**asdict(line), "at": moment(line.at)} for line in lines])
         return
     rows = [
         (line.number, *(amounts.decimal(n, scale) for n in (line.amount, line.balance)),

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -156,8 +156,3 @@ def short(value: Any, limit: int = 60) -> str:
 def moment(at: datetime) -> str:
     """A time to the second, in UTC."""
     return at.strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def instant(at: int) -> str:
-    """Milliseconds of store time as RFC 3339, in UTC."""
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")

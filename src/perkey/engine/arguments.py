@@ -35,11 +35,9 @@ def check_receipt(receipt: Any, engine: str, *, by_key: str) -> None:
     ``by_key`` is the method that takes a process's key instead.
     """
     if not isinstance(receipt, Registration):
-        key = receipt if isinstance(receipt, str) else getattr(receipt, "key", None)
-        shown = f"{key:.80}" if isinstance(key, str) else "key"
         raise UsageError(
             f"expected {_RECEIPT}, found {_shown(receipt)}; to name the process by its key "
-            f'use {by_key}("{shown}")'
+            f'use {by_key}("{_named(receipt)}")'
         )
     if receipt.engine != engine:
         raise InvalidState(
@@ -52,11 +50,9 @@ def check_key(key: Any, method: str) -> None:
     """``UsageError`` unless a process's key is text; ``method`` is the one that takes it."""
     if isinstance(key, str):
         return
-    named = getattr(key, "key", None)
-    shown = f"{named:.80}" if isinstance(named, str) else "key"
     raise UsageError(
         f"expected the key of a process as text, found {_shown(key)}; "
-        f'give its key: {method}("{shown}")'
+        f'give its key: {method}("{_named(key)}")'
     )
 
 
@@ -77,6 +73,12 @@ def check_ids(ids: Any) -> None:
         )
     for each in ids:
         check_id(each)
+
+
+def _named(found: Any) -> str:
+    """The key of a process that somebody gave or may have meant, to stand in advice."""
+    key = found if isinstance(found, str) else getattr(found, "key", None)
+    return f"{key:.80}" if isinstance(key, str) else "key"
 
 
 def _shown(found: Any) -> str:

@@ -19,8 +19,9 @@ from perkey.ledger import AsyncLedger, Transfer
 from perkey.server import listing
 from perkey.server.calls import Call
 from perkey.server.replaying import require_key
-from perkey.server.replies import json_reply, moment
+from perkey.server.replies import json_reply
 from perkey.server.routes import Route
+from perkey.store.views import moment
 
 
 class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -17,10 +17,11 @@ from perkey.flows.tasklist import Claim
 from perkey.server import listing
 from perkey.server.calls import Call
 from perkey.server.refusals import Overloaded
-from perkey.server.replies import json_reply, moment
+from perkey.server.replies import json_reply
 from perkey.server.routes import Route
 from perkey.server.services import Services
 from perkey.store.keys import BOARDS
+from perkey.store.views import moment
 
 T = TypeVar("T")
 

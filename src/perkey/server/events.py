@@ -20,9 +20,10 @@ from perkey.errors import PerkeyError
 from perkey.server.calls import Call
 from perkey.server.feed import Feed
 from perkey.server.refusals import Overloaded
-from perkey.server.replies import ALWAYS, moment
+from perkey.server.replies import ALWAYS
 from perkey.server.routes import Route
 from perkey.store.record import Page, Record
+from perkey.store.views import moment
 
 RETRY_MS = 1000
 """How long a client waits before it comes back."""

@@ -6,8 +6,6 @@ import asyncio
 import gzip
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +16,7 @@ from starlette.responses import Response
 from perkey.server.calls import JSON, Call
 from perkey.server.conditions import GZIP
 from perkey.store.record import Record
+from perkey.store.views import moment
 
 COMPRESS_FROM = 1024
 """Shorter bodies are not worth compressing, in bytes."""
@@ -67,18 +66,6 @@ class Version(msgspec.Struct, frozen=True, omit_defaults=True):
 def tag(version: int) -> str:
     """The strong entity tag of a version."""
     return f'"{version}"'
-
-
-def moment(at: int) -> str:
-    """A store's time as RFC 3339."""
-    seconds, thousandths = divmod(at, 1000)
-    return f"{_second(seconds)}.{thousandths:03}+00:00"
-
-
-@lru_cache(maxsize=128)
-def _second(at: int) -> str:
-    """All but the fraction: the answers of one second share it."""
-    return datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat()
 
 
 def version_of(record: Record, *, value: bool = False, merged: bool = False) -> Version:

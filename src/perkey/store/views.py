@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from perkey.store import codec
@@ -73,3 +74,15 @@ def document(record: Record) -> Document:
         op=record.op,
         deleted=record.body is None,
     )
+
+
+def moment(at: int) -> str:
+    """A store's time, in milliseconds, as RFC 3339 in UTC."""
+    seconds, thousandths = divmod(at, 1000)
+    return f"{_second(seconds)}.{thousandths:03}+00:00"
+
+
+@lru_cache(maxsize=128)
+def _second(at: int) -> str:
+    """All but the fraction: the answers of one second share it."""
+    return datetime.fromtimestamp(at, UTC).replace(tzinfo=None).isoformat()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,21 +69,21 @@ class Watched(AsyncEngine):
 
     def _watched(self, definition: Definition) -> Definition:
         async def on_loop(context: Any) -> Any:
-            try:
+            with self._telling(f"{definition.key} {context.id[-8:]}"):
                 return await definition.body(context)
-            except LeaseLost:
-                raise  # another engine goes on with it
-            except Exception as error:
-                self.failed(f"{definition.key} {context.id[-8:]}", error)
-                raise
 
         def on_thread(context: Any) -> Any:
-            try:
+            with self._telling(f"{definition.key} {context.id[-8:]}"):
                 return definition.body(context)
-            except LeaseLost:
-                raise
-            except Exception as error:
-                self.failed(f"{definition.key} {context.id[-8:]}", error)
-                raise
 
         return replace(definition, body=on_loop if definition.on_loop else on_thread)
+
+    @contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except LeaseLost:
+            raise  # another engine goes on with it
+        except Exception as error:
+            self.failed(what, error)
+            raise

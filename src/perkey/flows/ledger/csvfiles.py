@@ -10,7 +10,6 @@ import csv
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from perkey.errors import NotFound, PerkeyError, UsageError
@@ -26,6 +25,7 @@ from perkey.flows.ledger.model import (
 )
 from perkey.store.keys import TRANSFERS
 from perkey.store.record import Record
+from perkey.store.views import moment
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
@@ -283,6 +283,5 @@ def _lines(
 
 def _line(key: str, posting: Posting, leg: Leg, unit: str, scale: int) -> tuple[object, ...]:
     amount, balance = (amounts.decimal(each, scale) for each in (leg.amount, leg.balance))
-    at = datetime.fromtimestamp(posting.at / 1000, UTC).isoformat(timespec="milliseconds")
-    about = (key, posting.kind, at, posting.by, posting.memo, posting.refers)
+    about = (key, posting.kind, moment(posting.at), posting.by, posting.memo, posting.refers)
     return (*about, leg.account, unit, amount, balance, leg.entry)

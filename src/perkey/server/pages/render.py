@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 from perkey.errors import MissingExtra
 from perkey.flows.ledger.amounts import decimal
 from perkey.server.calls import Call
-from perkey.server.replies import moment
+from perkey.store.views import moment
 
 if TYPE_CHECKING:
     from jinja2 import Environment
